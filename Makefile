@@ -1,0 +1,62 @@
+# `make` alone lists the targets. Every target sets up what it needs: a virtual environment in .venv with the pinned
+# tools. Nothing else has to be installed beforehand but Python 3.11+, make and Node (pyright runs on it).
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+# The suites use the lower half of the machine's cores less one, so that timing-sensitive journeys keep some room.
+JOBS   ?= 2
+
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(READY): pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Treadle needs Python 3.11 or newer")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	touch $(READY)
+
+setup: $(READY)  ## the virtual environment, with everything the other targets need
+
+demo: $(READY)  ## twenty seconds of durable jobs on a SQLite file, a killed worker included
+	$(BIN)/treadle demo
+
+check: $(READY)  ## format, lint, types (pyright and mypy, strict), layers
+	$(BIN)/ruff format --check src tests benchmarks examples
+	$(BIN)/ruff check src tests benchmarks examples
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+quick: $(READY)  ## checks, core, memory and SQLite conformance: under two minutes
+	$(BIN)/ruff check src tests
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/pytest -q -n $(JOBS) tests/core tests/storages tests/runtime
+
+unit: $(READY)
+	$(BIN)/pytest -q -n $(JOBS) tests --ignore=tests/journeys --ignore=tests/core
+	$(BIN)/pytest -q tests/core --cov=treadle.core --cov-branch --cov-report=term-missing:skip-covered --cov-fail-under=100
+
+journeys: $(READY)  ## real processes, really killed
+	$(BIN)/pytest -q tests/journeys
+
+test: check unit journeys  ## everything that gates a change
+
+sabotage: $(READY)  ## broken storages, each of which the conformance suite must catch
+	$(BIN)/pytest -q tests/storages/test_sabotage.py -v
+
+mutants: $(READY)  ## mutation testing of core/lifecycle.py
+	$(BIN)/mutmut run
+	$(BIN)/mutmut results
+
+bench: $(READY)  ## jobs per second, beside Huey, medians of interleaved rounds
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis mutants dist
+
+.PHONY: help setup demo check quick unit journeys test sabotage mutants bench clean

@@ -1,0 +1,66 @@
+"""The command line: `treadle …`. One file for each group of verbs; `main` is the entry point."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from .command import COMPLETE, PROGRAM, Root
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        click.echo(f"treadle {version('treadle')}")
+        ctx.exit()
+
+
+def _print_completion(ctx: click.Context, _: click.Parameter, shell: str | None) -> None:
+    if shell is not None:
+        from click.shell_completion import get_completion_class
+
+        kind = get_completion_class(shell)
+        assert kind is not None
+        click.echo(kind(root, {}, PROGRAM, COMPLETE).source())
+        ctx.exit()
+
+
+root: Any = Root(
+    PROGRAM,
+    help="Durable background jobs: a SQLite file to start with, no broker.",
+    examples=(
+        "treadle worker -A shop.jobs:app -q mail:20,default",
+        "treadle enqueue welcome user_id=42",
+        "treadle jobs find 'state:failed age:<1h'",
+    ),
+    modules={
+        "demo": "See it work: a scene of about 20 seconds, nothing kept.",
+        "worker": "Serve queues.",
+        "enqueue": "Ask for a job, by the name of its task.",
+        "jobs": "Find, show, cancel, revive, reschedule and delete jobs.",
+        "queues": "List, pause, resume and limit queues.",
+        "pods": "List the worker processes.",
+        "db": "The storage itself: status, migrate, backup.",
+        "doctor": "Check the whole, and say what helps.",
+    },
+    params=[
+        click.Option(
+            ["--version"], is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="And exit."
+        ),
+        click.Option(
+            ["--completion"],
+            type=click.Choice(["bash", "zsh", "fish"]),
+            is_eager=True,
+            expose_value=False,
+            callback=_print_completion,
+            help='Print what makes the shell complete: eval "$(treadle --completion bash)".',
+        ),
+        click.Option(["--traceback"], is_flag=True, expose_value=False, help="Show where an error came from."),
+    ],
+)
+
+
+def main() -> None:
+    root.main()

@@ -1,0 +1,65 @@
+"""What may be written behind an option: durations, instants, names. A wrong one is a usage error, with an example."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+
+from ..core import duration, names
+
+
+class Read(click.ParamType):
+    """A parameter that a function of the core reads; its ValueError is what the user is told."""
+
+    def __init__(self, name: str, read: Callable[[str], Any]) -> None:
+        self.name = name
+        self._read = read
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._read(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def instant(text: str) -> datetime:
+    """A moment in ISO 8601 with a zone. Without one it would mean another moment on another machine."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a moment, for example 2026-11-15T09:00Z") from None
+    if moment.tzinfo is None:
+        raise ValueError(f"{text!r} has no zone: write {text}Z for UTC, or {text}+01:00")
+    return moment.astimezone(UTC)
+
+
+def instant_or_duration(text: str) -> datetime:
+    """A moment, or how long from now."""
+    try:
+        return datetime.fromtimestamp(time.time() + duration.seconds(text), UTC)
+    except ValueError:
+        try:
+            return instant(text)
+        except ValueError:
+            raise ValueError(f"{text!r} is neither a duration (2h) nor a moment (2026-11-15T09:00Z)") from None
+
+
+def count_or_none(text: str) -> int | None:
+    """How many, or `none` for no limit."""
+    if text.strip().lower() == "none":
+        return None
+    if not (text.isascii() and text.isdigit()):
+        raise ValueError(f"{text!r} is neither a number, 0 or more, nor none")
+    return int(text)
+
+
+DURATION: Final = Read("duration", duration.seconds)
+INSTANT: Final = Read("instant", instant)
+UNTIL: Final = Read("duration|instant", instant_or_duration)
+QUEUE: Final = Read("queue", lambda text: names.check_name("queue", text))

@@ -1,0 +1,403 @@
+"""A job has two ends. Who asks for one holds a Call and then a Handle; the code that runs it holds a Context.
+
+Neither knows a storage, a client or a pod: what they ask of the outside goes through a Door, which the client is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from .core import ids, names, payload
+from .core.duration import Duration, seconds
+from .core.errors import JobCancelled, JobFailed
+from .core.job import DEFAULT_MAX_ATTEMPTS, NO_TIMEOUT, Job, NewJob, State
+from .core.unique import Unique
+from .core.view import ErrorView, JobView, job_view
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar as TypeVarWithDefault
+
+    StateT = TypeVarWithDefault("StateT", default=Any)
+else:
+    StateT = TypeVar("StateT")
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+EnqueueOutcome = Literal["inserted", "duplicate", "replaced"]
+CancelAnswer = Literal["cancelled", "asked", "too late", "not found"]
+
+META_LIMIT = 16 * 1024
+OUR_META = "treadle:"
+PARENT = "treadle:parent"
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What is asked for beside the arguments, checked. Instants and durations in seconds, meta as JSON text."""
+
+    queue: str | None = None
+    priority: int = 0
+    delay: float = 0.0
+    run_at: float | None = None
+    max_attempts: int | None = None
+    timeout: float | None = None
+    pinned: bool = False
+    tags: tuple[str, ...] = ()
+    meta: str | None = None
+    reason: str | None = None
+    unique: Unique | None = None
+    within: object = None
+    id: str | None = None
+
+
+def amend(
+    options: Options,
+    *,
+    delay: Duration | None = None,
+    at: datetime | None = None,
+    queue: str | None = None,
+    priority: int | None = None,
+    unique: str | Unique | bool | None = None,
+    tags: Iterable[str] | None = None,
+    reason: str | None = None,
+    within: object = None,
+    timeout: Duration | None | UnsetType = UNSET,
+    max_attempts: int | None = None,
+    meta: Mapping[str, object] | None = None,
+    id: str | None = None,
+) -> Options:
+    """The options with these instead, each checked where it was written. Tags are added to those that are there."""
+    if delay is not None and at is not None:
+        raise ValueError("delay and at exclude each other: give one of them")
+    changes: dict[str, Any] = {}
+    if delay is not None:
+        changes |= {"delay": seconds(delay, "delay"), "run_at": None}
+    if at is not None:
+        changes |= {"run_at": instant(at, "at"), "delay": 0.0}
+    if queue is not None:
+        changes["queue"] = names.check_name("queue", queue)
+    if priority is not None:
+        changes["priority"] = names.check_priority(priority)
+    if unique is not None:
+        changes["unique"] = unique_rule(unique)
+    if tags is not None:
+        changes["tags"] = names.check_tags((*options.tags, *names.check_tags(tags)))
+    if reason is not None:
+        changes["reason"] = names.check_reason(reason)
+    if within is not None:
+        changes["within"] = within
+    if timeout is not UNSET:
+        changes |= {"timeout": timeout_seconds(timeout), "pinned": True}
+    if max_attempts is not None:
+        changes |= {"max_attempts": names.check_attempts(max_attempts), "pinned": True}
+    if meta is not None:
+        changes["meta"] = _meta(meta)
+    if id is not None:
+        if not ids.is_id(id):
+            raise ValueError("id must be a UUID in canonical form, such as str(uuid.uuid4())")
+        changes["id"] = id
+    return msgspec.structs.replace(options, **changes)
+
+
+def instant(at: datetime, name: str) -> float:
+    """Seconds since the epoch; a date-time without a zone could mean any of 38 instants and is refused."""
+    if at.tzinfo is None or at.utcoffset() is None:
+        raise ValueError(f"{name} must have a time zone, for example datetime.now(UTC)")
+    return at.timestamp()
+
+
+def timeout_seconds(timeout: Duration | None) -> float:
+    if timeout is None:
+        return NO_TIMEOUT
+    found = seconds(timeout, "timeout")
+    if found == 0:
+        raise ValueError("timeout must be longer than zero; None switches it off")
+    return found
+
+
+def unique_rule(unique: str | Unique | bool | None) -> Unique | None:
+    if isinstance(unique, str):
+        return Unique(key=unique)
+    if isinstance(unique, bool):
+        return Unique() if unique else None
+    if unique is not None and not isinstance(unique, Unique):
+        raise ValueError("unique must be a key, a Unique, or True: one live job per task and arguments")
+    return unique
+
+
+def _meta(meta: Mapping[str, object]) -> str:
+    for key in meta:
+        if str(key).startswith(OUR_META):
+            raise ValueError(f"meta keys that start with {OUR_META!r} are Treadle's own")
+    return payload.encode(dict(meta), what="meta", limit=META_LIMIT)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The end that asks
+
+
+class Call(Generic[R_co]):
+    """A request for a job, not yet made: a task, its encoded arguments, its options. `task.bind(…)` makes one.
+
+    Enqueued twice, it gives two jobs, unless its options hold an id or a unique key.
+    """
+
+    __slots__ = ("args", "decode_result", "options", "task")
+
+    def __init__(
+        self, task: str, args: str, options: Options, decode_result: Callable[[str | None], R_co] | None = None
+    ) -> None:
+        self.task = task
+        self.args = args
+        self.options = options
+        self.decode_result: Callable[[str | None], R_co] = decode_result or _plain_result
+
+    def __repr__(self) -> str:
+        return f"<Call of {self.task}>"  # no arguments: they may be secret
+
+
+class Door(Protocol):
+    """What tasks, Handles and Contexts ask of the outside."""
+
+    @property
+    def is_open(self) -> bool: ...
+    def prepare(self, call: Call[Any]) -> NewJob: ...
+    async def enqueue(self, call: Call[R]) -> Handle[R]: ...
+    def enqueue_sync(self, call: Call[R]) -> Handle[R]: ...
+    async def status(self, id: str) -> JobView: ...
+    async def wait_for_end(self, id: str, timeout: Duration | None) -> Job: ...
+    async def cancel(self, id: str) -> CancelAnswer: ...
+    def run_sync(self, work: Coroutine[Any, Any, R]) -> R: ...
+
+
+class Handle(Generic[R_co]):
+    """A job that was asked for. `id` names the job that stands for the request: with the outcome `duplicate` or
+    `replaced` that is the job which was there already."""
+
+    __slots__ = ("_decode", "_door", "id", "outcome")
+
+    def __init__(
+        self, id: str, outcome: EnqueueOutcome, door: Door, decode: Callable[[str | None], R_co] | None = None
+    ) -> None:
+        self.id = id
+        self.outcome: EnqueueOutcome = outcome
+        self._door = door
+        self._decode: Callable[[str | None], R_co] = decode or _plain_result
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.id} {self.outcome}>"
+
+    async def status(self) -> JobView:
+        """The job as it is now."""
+        return await self._door.status(self.id)
+
+    async def result(self, timeout: Duration | None = None) -> R_co:
+        """Wait until the job has ended, and answer with what its task returned.
+
+        Raises JobFailed, JobCancelled or JobNotFound; ResultTimeout if it takes longer than `timeout`, and the job
+        goes on. A result that could not be stored (the job then carries a warning) is None.
+        """
+        job = await self._door.wait_for_end(self.id, timeout)
+        if job.state is State.SUCCEEDED:
+            return self._decode(job.result)
+        last = job.error
+        if job.state is State.CANCELLED:
+            raise JobCancelled(f"job {job.id} ({job.task}) was cancelled")
+        kind, words = ("error", "") if last is None else (last.kind, _words(last.type, last.message))
+        raise JobFailed(f"job {job.id} ({job.task}) failed after {job.attempt} attempts: {kind}: {words}", kind, words)
+
+    async def cancel(self) -> CancelAnswer:
+        """Cancel what has not started; ask a running job to stop. Answers with what was achieved."""
+        return await self._door.cancel(self.id)
+
+    def status_sync(self) -> JobView:
+        return self._door.run_sync(self.status())
+
+    def result_sync(self, timeout: Duration | None = None) -> R_co:
+        return self._door.run_sync(self.result(timeout))
+
+    def cancel_sync(self) -> CancelAnswer:
+        return self._door.run_sync(self.cancel())
+
+
+def _plain_result(text: str | None) -> Any:
+    return None if text is None else payload.decode_trusted(text)
+
+
+def _words(type: str, message: str) -> str:
+    return f"{type}: {message}" if type and message else type or message
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The end that runs
+
+
+def _never() -> bool:
+    return False
+
+
+def _no_limit() -> float | None:
+    return None
+
+
+class Context(Generic[StateT]):
+    """What a task sees of its own run. Safe to read from a thread."""
+
+    __slots__ = (
+        "_cancelled",
+        "_door",
+        "_follow_ups",
+        "_job",
+        "_log",
+        "_remaining",
+        "_stopping",
+        "max_attempts",
+        "slot",
+        "state",
+    )
+
+    def __init__(
+        self,
+        *,
+        job: Job,
+        state: StateT,
+        cancelled: Callable[[], bool] = _never,
+        stopping: Callable[[], bool] = _never,
+        remaining: Callable[[], float | None] = _no_limit,
+        slot: str | None = None,
+        max_attempts: int | None = None,
+        door: Door | None = None,
+    ) -> None:
+        self._job = job
+        self._cancelled = cancelled
+        self._stopping = stopping
+        self._remaining = remaining
+        self._door = door
+        self._follow_ups: list[NewJob] = []
+        self._log: logging.LoggerAdapter[logging.Logger] | None = None
+        self.state: StateT = state  # what the app's lifespan yielded
+        self.slot = slot
+        self.max_attempts: int = max_attempts or job.max_attempts or DEFAULT_MAX_ATTEMPTS
+
+    @classmethod
+    def without_job(cls, task: str) -> Context[Any]:
+        """For a task that is called as the plain function it is: attempt 1, no deadline, nothing to enqueue with."""
+        return Context(job=Job(id="", task=task, queue="", state=State.RUNNING, attempt=1), state=None)
+
+    @property
+    def job_id(self) -> str:
+        return self._job.id
+
+    @property
+    def task(self) -> str:
+        return self._job.task
+
+    @property
+    def queue(self) -> str:
+        return self._job.queue
+
+    @property
+    def attempt(self) -> int:
+        return self._job.attempt
+
+    @property
+    def priority(self) -> int:
+        return self._job.priority
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        return self._job.tags
+
+    @property
+    def reason(self) -> str | None:
+        return self._job.reason
+
+    @property
+    def meta(self) -> dict[str, Any]:
+        """A fresh copy each time."""
+        return {} if self._job.meta is None else payload.decode_trusted(self._job.meta)
+
+    @property
+    def token(self) -> str:
+        """The fence of this run, for other systems too: fresh at every attempt, never used again."""
+        return self._job.token or ""
+
+    @property
+    def pod(self) -> str | None:
+        return self._job.pod
+
+    @property
+    def deadline(self) -> datetime | None:
+        """When this attempt is ended, by the storage's clock; to count down, use `remaining()`."""
+        return job_view(self._job).deadline
+
+    def remaining(self) -> float | None:
+        """Seconds until the deadline, never below zero; None if there is none."""
+        left = self._remaining()
+        return None if left is None else max(0.0, left)
+
+    @property
+    def last_error(self) -> ErrorView | None:
+        """How the attempt before this one ended, if it did not end well."""
+        return job_view(self._job).error
+
+    @property
+    def cancelled(self) -> bool:
+        """Somebody wants this run to end: a cancel, or its deadline. A plain function should look now and then."""
+        return self._cancelled()
+
+    @property
+    def stopping(self) -> bool:
+        """The pod is shutting down; what does not end in time is given back, uncharged."""
+        return self._stopping()
+
+    @property
+    def log(self) -> logging.LoggerAdapter[logging.Logger]:
+        """A logger whose records name the job."""
+        if self._log is None:
+            job = self._job
+            fields = {
+                "job_id": job.id,
+                "task": job.task,
+                "queue": job.queue,
+                "attempt": job.attempt,
+                "reason": job.reason,
+            }
+            self._log = logging.LoggerAdapter(logging.getLogger(f"treadle.task.{job.task}"), fields)
+        return self._log
+
+    async def enqueue(self, call: Call[R]) -> Handle[R]:
+        """Insert a job at once, in its own transaction, whatever becomes of this run."""
+        return await self._outside().enqueue(self._child(call))
+
+    def enqueue_sync(self, call: Call[R]) -> Handle[R]:
+        return self._outside().enqueue_sync(self._child(call))
+
+    def follow(self, call: Call[Any]) -> None:
+        """Insert a job together with the success of this run; if the run does not succeed, there is no such job."""
+        if call.options.within is not None:
+            raise ValueError("a follow-up is inserted with the finish of this run: enqueue it without within=")
+        self._follow_ups.append(self._outside().prepare(self._child(call)))
+
+    @property
+    def follow_ups(self) -> tuple[NewJob, ...]:
+        return tuple(self._follow_ups)
+
+    def _outside(self) -> Door:
+        if self._door is None:
+            raise RuntimeError(f"{self.task} was called as a plain function: there is no job to enqueue from")
+        return self._door
+
+    def _child(self, call: Call[R]) -> Call[R]:
+        meta: dict[str, Any] = {} if call.options.meta is None else payload.decode_trusted(call.options.meta)
+        marked = payload.encode({**meta, PARENT: self.job_id}, what="meta")
+        return Call(call.task, call.args, msgspec.structs.replace(call.options, meta=marked), call.decode_result)
+
+
+__all__ = ["Call", "CancelAnswer", "Context", "Door", "EnqueueOutcome", "Handle", "Options", "amend"]

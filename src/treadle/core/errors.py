@@ -1,0 +1,88 @@
+"""Every error that Treadle raises towards its users.
+
+The signals that a task raises on purpose (`Snooze`, `Fail` …) are outcomes, not errors: they live in
+`core.outcome` and do not derive from `TreadleError`. A message says what is wrong, which name, and what to do; it
+never holds arguments, results or passwords.
+"""
+
+from __future__ import annotations
+
+
+class TreadleError(Exception):
+    """The base of all errors below."""
+
+
+class ConfigError(TreadleError):
+    """A wrong or unknown setting, an empty queue list, a task declared twice."""
+
+
+class PayloadError(TreadleError):
+    """An argument that cannot be stored. Raised at enqueue, before anything is written.
+
+    `path` names the argument and the place inside it, such as `user.tags[3]`.
+    """
+
+    def __init__(self, message: str, path: str = "") -> None:
+        super().__init__(f"{path}: {message}" if path else message)
+        self.path = path
+
+
+class PayloadTooLarge(PayloadError):
+    """An argument or a whole payload above its limit."""
+
+
+class FilterError(TreadleError):
+    """A filter that does not parse. `column` counts from 1."""
+
+    def __init__(self, message: str, column: int) -> None:
+        super().__init__(f"column {column}: {message}")
+        self.column = column
+
+
+class UnknownTask(TreadleError):
+    """A task name that the caller's own code must know, and does not."""
+
+
+class JobNotFound(TreadleError):
+    """No job has this id (any more)."""
+
+
+class Conflict(TreadleError):
+    """The state or version that the caller expected no longer holds, or a live job holds the unique key."""
+
+
+class JobFailed(TreadleError):
+    """`Handle.result()` of a job that failed. `kind` says how its last attempt ended, `error` what it said."""
+
+    def __init__(self, message: str, kind: str, error: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.error = error
+
+
+class JobCancelled(TreadleError):
+    """`Handle.result()` of a job that was cancelled."""
+
+
+class ResultTimeout(TreadleError):
+    """`Handle.result(timeout=…)`: the job did not end in time. It goes on."""
+
+
+class StorageUnavailable(TreadleError):
+    """The storage cannot be reached, or refuses to be used; the text says why."""
+
+
+class StorageTimeout(StorageUnavailable):
+    """A storage call met its deadline. Its outcome is unknown; every mutation may be sent again."""
+
+
+class SchemaTooOld(TreadleError):
+    """The storage's schema is older than this version needs; the text names the command that migrates it."""
+
+
+class SchemaTooNew(TreadleError):
+    """The storage's schema is newer than this version can use: upgrade Treadle."""
+
+
+class ReadOnly(TreadleError):
+    """A mutation on a storage that was opened for reading only."""

@@ -1,0 +1,195 @@
+"""The nouns of the system: Job, NewJob, Change, and the small values they are made of.
+
+All of them are frozen. They are msgspec Structs rather than dataclasses because a pod makes several per job, and a
+frozen dataclass costs ten times as much to build (docs/adr/0002). Instants are seconds since the epoch by the
+*storage's* clock; durations are seconds. Arguments, results and meta travel as canonical JSON text: only the client
+encodes and only a run decodes.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Final, Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+
+class State(StrEnum):
+    WAITING = "waiting"
+    SCHEDULED = "scheduled"
+    READY = "ready"
+    RUNNING = "running"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+LIVE: Final = frozenset({State.WAITING, State.SCHEDULED, State.READY, State.RUNNING})
+TERMINAL: Final = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED})
+# Scheduled and ready differ only by the clock: a storage keeps both as one, and every read tells them apart by run_at.
+CLAIMABLE: Final = frozenset({State.SCHEDULED, State.READY})
+
+ErrorKind = Literal["error", "timeout", "worker_lost", "poison", "undecodable", "expired", "cancelled"]
+OnConflict = Literal["skip", "replace"]
+
+DEFAULT_MAX_ATTEMPTS: Final = 10
+DEFAULT_TIMEOUT: Final = 3600.0
+NO_TIMEOUT: Final = 0.0
+POISON_CRASHES: Final = 3
+ERRORS_KEPT: Final = 32
+PAYLOAD_FORMAT: Final = 1
+
+
+class ErrorEntry(Struct, frozen=True, kw_only=True):
+    """How one attempt ended, when it did not end well. The last 32 are kept with the job."""
+
+    attempt: int
+    kind: ErrorKind
+    type: str = ""
+    message: str = ""
+    trace: str = ""
+    place: str = ""  # module:function of the innermost frame of the user's code
+    pod: str | None = None
+    started_at: float | None = None
+    ended_at: float | None = None  # written by the storage's clock when the Change is applied
+
+
+class Job(Struct, frozen=True, kw_only=True):
+    """One durable request to run a task, as a storage answers with it."""
+
+    id: str
+    task: str
+    queue: str
+    state: State
+    args: str = "{}"
+    format: int = PAYLOAD_FORMAT
+    priority: int = 0
+    run_at: float = 0.0
+    created_at: float = 0.0
+    attempt: int = 0
+    # None: the enqueuer did not know the task. The pod that runs it asks its task, a Rescuer takes the default.
+    max_attempts: int | None = None
+    timeout: float | None = None  # NO_TIMEOUT switches the deadline off
+    # Which of max_attempts and timeout came from the call itself, and so outrank a queue's live setting.
+    pinned: bool = False
+    tags: tuple[str, ...] = ()
+    meta: str | None = None
+    reason: str | None = None
+    unique_key: str | None = None
+    pod: str | None = None
+    slot: str | None = None
+    token: str | None = None
+    started_at: float | None = None
+    deadline: float | None = None
+    finished_at: float | None = None
+    crashes: int = 0
+    snoozes: int = 0
+    throttles: int = 0
+    cancel_wanted: bool = False
+    result: str | None = None
+    warning: str | None = None
+    error_count: int = 0
+    errors: tuple[ErrorEntry, ...] = ()  # oldest first; reads of many jobs carry the last one only
+
+    @property
+    def error(self) -> ErrorEntry | None:
+        return self.errors[-1] if self.errors else None
+
+
+class NewJob(Struct, frozen=True, kw_only=True):
+    """A job that is asked for. Its id is made by the client, so that the request can be repeated."""
+
+    id: str
+    task: str
+    queue: str
+    args: str = "{}"
+    format: int = PAYLOAD_FORMAT
+    priority: int = 0
+    delay: float = 0.0  # from the storage's clock at insert
+    run_at: float | None = None  # an instant; outranks delay
+    max_attempts: int | None = None
+    timeout: float | None = None
+    pinned: bool = False
+    tags: tuple[str, ...] = ()
+    meta: str | None = None
+    reason: str | None = None
+    unique: UniqueClaim | None = None
+
+
+class UniqueClaim(Struct, frozen=True):
+    """What a storage needs to hold a unique key: the window's number is added by its own clock."""
+
+    key: str
+    period: float | None = None
+    include_succeeded: bool = False
+    on_conflict: OnConflict = "skip"
+
+
+class Cooling(Struct, frozen=True):
+    """A Throttle's wish for its queue: at least `hint` seconds of quiet, or what the queue's curve says."""
+
+    queue: str
+    hint: float | None = None
+
+
+class Change(Struct, frozen=True, kw_only=True):
+    """What must be written about one job. It is written wholly, or it is stale and nothing of it happens.
+
+    Only `core.lifecycle` makes them. A field that is None (or UNSET) leaves the column as it is.
+    """
+
+    id: str
+    why: Why
+    expect: frozenset[State]
+    token: str | None = None  # of the claim that it speaks for; None where no claim is involved
+    to: State | None = None
+    delay: float | None = None  # back in so many seconds, counted from the write by the storage's clock
+    run_at: float | None = None  # or back at an instant
+    attempt: int | None = None
+    crashes: int | None = None
+    snoozes: int | None = None
+    throttles: int | None = None
+    priority: int | None = None
+    queue: str | None = None
+    result: str | None | UnsetType = UNSET
+    warning: str | None | UnsetType = UNSET
+    error: ErrorEntry | None = None
+    cancel_wanted: bool | None = None
+    cooling: Cooling | None = None
+    follow_ups: tuple[NewJob, ...] = ()
+    # Refused, and said so, while a cancel is wanted: the pod then asks `lifecycle.obey_cancel` what to write instead.
+    unless_cancel_wanted: bool = False
+    # A rescue: refused if the claim's pod has a live lease again by the time it is written.
+    if_lapsed: bool = False
+    # Written by somebody other than the claim's owner: the owner's own finish, if it comes, is stale and not a repeat.
+    foreign: bool = False
+    remove: bool = False
+
+
+Why = Literal[
+    "succeeded",
+    "retried",
+    "snoozed",
+    "throttled",
+    "failed",
+    "cancelled",
+    "released",
+    "rescued",
+    "cancel_asked",
+    "revived",
+    "rescheduled",
+    "removed",
+]
+
+
+class QueueChange(Struct, frozen=True, kw_only=True):
+    """An operator's edit of one queue. With `version`, it is refused if somebody else was faster."""
+
+    name: str
+    version: int | None = None
+    paused: bool | UnsetType = UNSET
+    paused_by: str | None | UnsetType = UNSET
+    pause_reason: str | None | UnsetType = UNSET
+    paused_until: float | None | UnsetType = UNSET
+    max_workers: int | None | UnsetType = UNSET
+    cool_until: float | None | UnsetType = UNSET

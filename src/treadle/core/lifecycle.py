@@ -1,0 +1,347 @@
+"""The life of a job: the states, the pairs that are allowed, and every decision about what becomes of one.
+
+Rules of this file
+------------------
+* Whatever moves a job from one state to another is decided here and nowhere else. The functions are pure: a Job and
+  what happened go in, one Change comes out. The shell writes it; it does not look inside.
+* The table `TRANSITIONS` is the whole truth about which moves exist. `_change` refuses to build any other, and the
+  picture in the documentation is drawn from the table.
+* Every Change names the state it expects, and where a claim is involved the claim's token. A storage that finds
+  something else drops the Change, wholly. So each function may assume that the Job it was given is current: if it is
+  not, the answer is never written.
+
+The picture
+-----------
+::
+
+    waiting ──released──▶ ready ◀──due── scheduled
+                            │ claim          ▲
+                            ▼                │ retry · snooze · throttle
+                         running ────────────┘──▶ ready (rescued: charged; released at shutdown: not charged)
+                            │ ├─▶ succeeded · failed · cancelled
+                            │ └─▶ waiting
+    waiting|scheduled|ready ──cancel──▶ cancelled      running ──cancel──▶ running + cancel wanted
+    succeeded|failed|cancelled ──revive──▶ ready
+
+Scheduled and ready are one condition seen at two times: a storage keeps `run_at`, and whoever reads says "ready" once
+it has passed. Nothing promotes a job; the claim takes what is due.
+
+Why the attempt is not the fence
+--------------------------------
+A snooze returns the charge, so the next claim has the same attempt number as the last. A pod that was presumed dead
+and comes back with "attempt 3 succeeded" could then end a run that belongs to another. A token is fresh at every
+claim and never used again; the attempt is for people.
+
+What "charged" means
+--------------------
+The claim adds one to `attempt`, in the claim's own transaction, so that a job which kills its pod pays for it without
+anybody being left to write so. The arms below either keep that charge (success, error, timeout, a lost pod) or return
+it (snooze, throttle, release), by writing `attempt - 1`.
+
+The cancel flag
+---------------
+A cancel of a running job only sets a flag. Whether it wins is settled by the write that ends the run: a task that
+returned has succeeded, whatever the flag says; anything else ends as cancelled. The pod may not have heard of the flag
+when it decides, so every Change but a success carries `unless_cancel_wanted`; a storage that finds the flag refuses,
+and the pod asks `obey_cancel` for the Change that is right. The flag dies with that write: no later claim sees it.
+"""
+
+from __future__ import annotations
+
+from typing import Final, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from . import backoff
+from .backoff import Retry
+from .job import (
+    CLAIMABLE,
+    DEFAULT_MAX_ATTEMPTS,
+    POISON_CRASHES,
+    TERMINAL,
+    Change,
+    Cooling,
+    ErrorEntry,
+    ErrorKind,
+    Job,
+    NewJob,
+    State,
+    Why,
+)
+from .outcome import Interrupted, Outcome, Raised, Snoozed, Stopped, Succeeded, Throttled, TimedOut, Undecodable
+
+_RUNNING: Final = frozenset({State.RUNNING})
+_NOT_STARTED: Final = frozenset({State.WAITING, State.SCHEDULED, State.READY})
+
+# (from, to) → the reasons for which a job may move so. `claim` and `due` are the storage's own; all others are Changes.
+TRANSITIONS: Final[dict[tuple[State, State], tuple[str, ...]]] = {
+    (State.SCHEDULED, State.READY): ("due", "rescheduled"),
+    (State.SCHEDULED, State.RUNNING): ("claim",),
+    (State.READY, State.RUNNING): ("claim",),
+    (State.READY, State.SCHEDULED): ("rescheduled",),
+    (State.READY, State.READY): ("rescheduled",),
+    (State.SCHEDULED, State.SCHEDULED): ("rescheduled",),
+    (State.RUNNING, State.SUCCEEDED): ("succeeded",),
+    (State.RUNNING, State.FAILED): ("failed",),
+    (State.RUNNING, State.CANCELLED): ("cancelled",),
+    (State.RUNNING, State.SCHEDULED): ("retried", "snoozed", "throttled", "released"),
+    (State.RUNNING, State.READY): ("retried", "rescued", "released"),
+    (State.RUNNING, State.RUNNING): ("cancel_asked",),
+    (State.RUNNING, State.WAITING): ("waits",),
+    (State.WAITING, State.READY): ("answered",),
+    (State.WAITING, State.SCHEDULED): ("retried",),
+    (State.WAITING, State.FAILED): ("failed",),
+    (State.WAITING, State.CANCELLED): ("cancelled",),
+    (State.SCHEDULED, State.CANCELLED): ("cancelled",),
+    (State.READY, State.CANCELLED): ("cancelled",),
+    (State.SUCCEEDED, State.READY): ("revived",),
+    (State.FAILED, State.READY): ("revived",),
+    (State.CANCELLED, State.READY): ("revived",),
+    (State.SUCCEEDED, State.SCHEDULED): ("revived",),
+    (State.FAILED, State.SCHEDULED): ("revived",),
+    (State.CANCELLED, State.SCHEDULED): ("revived",),
+}
+
+
+class IllegalTransition(ValueError):
+    """A Change that the table does not have. Always a bug in this file."""
+
+
+def finish(job: Job, outcome: Outcome, retry: Retry, chance: float) -> Change:
+    """What becomes of a running job. Total: every Outcome has exactly one answer."""
+    match outcome:
+        case Succeeded(result, warning, follow_ups):
+            return _succeed(job, result, warning, follow_ups)
+        case Raised(error, exception, after, final):
+            return _failed(job, error, exception, after, final, retry, chance)
+        case TimedOut(error):
+            return _failed(job, error, None, None, False, retry, chance)
+        case Undecodable(error):
+            return _end(job, State.FAILED, "failed", error)
+        case Stopped(error):
+            return _end(job, State.CANCELLED, "cancelled", error)
+        case Snoozed(delay):
+            return _again(job, "snoozed", delay, attempt=job.attempt - 1, snoozes=job.snoozes + 1)
+        case Throttled(hint):
+            cooling = Cooling(job.queue, hint)
+            change = _again(job, "throttled", hint or 1.0, attempt=job.attempt - 1, throttles=job.throttles + 1)
+            return change if change.to is State.CANCELLED else msgspec.structs.replace(change, cooling=cooling)
+        case Interrupted(delay):
+            return _again(job, "released", delay, attempt=job.attempt - 1)
+        case _:
+            assert_never(outcome)
+
+
+def rescue(job: Job, label: str) -> Change:
+    """A running job whose pod has no live lease. The charge is kept, and the crash is counted: a job that takes three
+    pods with it is poison."""
+    crashes = job.crashes + 1
+    lost = _entry(job, "worker_lost", f"pod {label} is gone; it was running attempt {job.attempt}")
+    if job.cancel_wanted:
+        change = _end(job, State.CANCELLED, "cancelled", lost)
+    elif crashes >= POISON_CRASHES:
+        poison = _entry(job, "poison", f"lost {crashes} pods, the last one {label}: not tried again")
+        change = _end(job, State.FAILED, "failed", poison)
+    elif job.attempt >= (job.max_attempts or DEFAULT_MAX_ATTEMPTS):
+        change = _end(job, State.FAILED, "failed", lost)
+    else:
+        change = _again(job, "rescued", 0.0, error=lost)
+    return msgspec.structs.replace(change, crashes=crashes, if_lapsed=True, foreign=True)
+
+
+def release(job: Job) -> Change:
+    """Give a claim back as if it had never been: due now, uncharged."""
+    return _again(job, "released", 0.0, attempt=job.attempt - 1)
+
+
+def expire(job: Job, chance: float) -> Change:
+    """A running job far beyond its deadline, whose own pod has not ended it. The second line of defence: it knows no
+    task, so the delay is the built-in curve."""
+    error = _entry(job, "timeout", "ran past its deadline, and its pod did not end it")
+    return msgspec.structs.replace(_failed(job, error, None, None, False, Retry(), chance), foreign=True)
+
+
+def cancel(job: Job) -> Change | None:
+    """Cancel at once what has not started, ask a running job, and leave alone what has ended."""
+    if job.state in TERMINAL:
+        return None
+    if job.state is State.RUNNING:
+        return _change(job.id, "cancel_asked", _RUNNING, State.RUNNING, token=job.token, cancel_wanted=True)
+    entry = ErrorEntry(attempt=job.attempt, kind="cancelled", message="cancelled before it ran")
+    return _change(job.id, "cancelled", _NOT_STARTED, State.CANCELLED, error=entry)
+
+
+def revive(
+    job: Job,
+    *,
+    delay: float = 0.0,
+    run_at: float | None = None,
+    priority: int | None = None,
+    queue: str | None = None,
+) -> Change | None:
+    """Give an ended job another life: attempts and crashes start from nothing, the error history stays."""
+    if job.state not in TERMINAL:
+        return None
+    later = delay > 0 or run_at is not None
+    return _change(
+        job.id,
+        "revived",
+        frozenset({job.state}),
+        State.SCHEDULED if later else State.READY,
+        delay=None if run_at is not None else delay,
+        run_at=run_at,
+        attempt=0,
+        crashes=0,
+        snoozes=0,
+        throttles=0,
+        cancel_wanted=False,
+        result=None,
+        warning=None,
+        priority=priority,
+        queue=queue,
+    )
+
+
+def reschedule(job: Job, *, delay: float = 0.0, run_at: float | None = None) -> Change | None:
+    """Another time for a job that has not started. `delay=0` is "run now"."""
+    if job.state not in CLAIMABLE:
+        return None
+    later = delay > 0 or run_at is not None
+    to = State.SCHEDULED if later else State.READY
+    return _change(
+        job.id, "rescheduled", CLAIMABLE, to, delay=None if run_at is not None else delay, run_at=run_at
+    )
+
+
+def remove(job: Job) -> Change | None:
+    """Forget an ended job. A live one must be cancelled first."""
+    if job.state not in TERMINAL:
+        return None
+    return Change(id=job.id, why="removed", expect=frozenset({job.state}), remove=True)
+
+
+def obey_cancel(change: Change) -> Change:
+    """The Change to write instead, when a storage refused one because a cancel is wanted."""
+    entry = change.error or ErrorEntry(attempt=0, kind="cancelled", message="cancelled while it ran")
+    return Change(
+        id=change.id,
+        why="cancelled",
+        expect=change.expect,
+        token=change.token,
+        to=State.CANCELLED,
+        error=msgspec.structs.replace(entry, kind="cancelled"),
+        cancel_wanted=False,
+        crashes=change.crashes,
+        if_lapsed=change.if_lapsed,
+        foreign=change.foreign,
+    )
+
+
+def _succeed(job: Job, result: str | None, warning: str | None, follow_ups: tuple[NewJob, ...]) -> Change:
+    # The hot arm, once per job: built directly. The table has the pair, and a test says so.
+    return Change(
+        id=job.id,
+        why="succeeded",
+        expect=_RUNNING,
+        token=job.token,
+        to=State.SUCCEEDED,
+        result=result,
+        warning=warning,
+        follow_ups=follow_ups,
+    )
+
+
+def _failed(
+    job: Job,
+    error: ErrorEntry,
+    exception: BaseException | None,
+    after: float | None,
+    final: bool,
+    retry: Retry,
+    chance: float,
+) -> Change:
+    most = job.max_attempts if job.max_attempts is not None else retry.max_attempts
+    if final or job.attempt >= most:
+        return _end(job, State.FAILED, "failed", error)
+    if after is not None:
+        return _again(job, "retried", after, error=error)
+    decision = backoff.decide(retry, job.attempt, exception, chance)
+    if decision.delay is None:
+        return _end(job, State.FAILED, "failed", error)
+    change = _again(job, "retried", decision.delay, error=error)
+    return change if decision.warning is None else msgspec.structs.replace(change, warning=decision.warning)
+
+
+def _end(job: Job, to: State, why: Why, error: ErrorEntry) -> Change:
+    if job.cancel_wanted and to is not State.CANCELLED:
+        to, why, error = State.CANCELLED, "cancelled", msgspec.structs.replace(error, kind="cancelled")
+    return _change(
+        job.id,
+        why,
+        _RUNNING,
+        to,
+        token=job.token,
+        error=error,
+        cancel_wanted=False,
+        unless_cancel_wanted=to is not State.CANCELLED,
+    )
+
+
+def _again(
+    job: Job,
+    why: Why,
+    delay: float,
+    *,
+    attempt: int | None = None,
+    snoozes: int | None = None,
+    throttles: int | None = None,
+    error: ErrorEntry | None = None,
+) -> Change:
+    if job.cancel_wanted:
+        return _end(job, State.CANCELLED, "cancelled", error or _entry(job, "cancelled", "cancelled while it ran"))
+    return _change(
+        job.id,
+        why,
+        _RUNNING,
+        State.SCHEDULED if delay > 0 else State.READY,
+        token=job.token,
+        delay=delay,
+        attempt=attempt,
+        snoozes=snoozes,
+        throttles=throttles,
+        error=error,
+        unless_cancel_wanted=True,
+    )
+
+
+def _entry(job: Job, kind: ErrorKind, message: str) -> ErrorEntry:
+    return ErrorEntry(attempt=job.attempt, kind=kind, message=message, pod=job.pod, started_at=job.started_at)
+
+
+def _change(id: str, why: Why, expect: frozenset[State], to: State, **fields: object) -> Change:
+    for state in expect:
+        if why not in TRANSITIONS.get((state, to), ()):
+            raise IllegalTransition(f"{state} may not become {to} because it is {why}")
+    return Change(id=id, why=why, expect=expect, to=to, **fields)  # type: ignore[arg-type]
+
+
+class Edge(Struct, frozen=True):
+    """One arrow of the picture."""
+
+    source: State
+    target: State
+    label: str
+
+
+def edges() -> list[Edge]:
+    """The table as arrows, for the documentation."""
+    return [Edge(source, target, " · ".join(reasons)) for (source, target), reasons in TRANSITIONS.items()]
+
+
+def diagram() -> str:
+    """The picture of the states (Mermaid), drawn from the table."""
+    lines = ["stateDiagram-v2", "    [*] --> ready", "    [*] --> scheduled"]
+    lines += [f"    {edge.source} --> {edge.target}: {edge.label}" for edge in edges()]
+    lines += [f"    {state} --> [*]" for state in State if state in TERMINAL]
+    return "\n".join(lines)

@@ -1,0 +1,97 @@
+"""Is it the same job? A rule makes a key, and at most one live job holds a key.
+
+The key is built in two steps because two parties know the parts. The client knows task, queue and arguments: that is
+the base key. The storage's clock alone says which period it is: the storage makes the full key as it inserts.
+
+Keys of different origin never meet, whatever text a caller chooses: a given key starts with `k:`, a derived one with
+`h:`, and a key that ends with a period's number starts with `p`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Final, cast
+
+import msgspec
+
+from . import payload
+from .duration import Duration, seconds
+from .job import OnConflict
+
+LONGEST_KEY: Final = 512
+
+_UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
+# Keeps this hash apart from any other that is made of the same text, such as the choice of a partition.
+_PURPOSE: Final = b"treadle.unique"
+_to_json: Final = msgspec.json.Encoder(order="sorted").encode
+
+
+@dataclass(frozen=True, slots=True)
+class Unique:
+    """What makes two jobs the same.
+
+    Without a `key` it is derived from the task and its arguments, or only those named in `args`; `by_queue` adds the
+    queue. With a `period`, jobs are the same only within one fixed window of that length; `include_succeeded` makes a
+    job hold its key until the window ends, even after it succeeded.
+
+    >>> Unique(args=("user_id",), period="1h").period
+    3600.0
+    """
+
+    key: str | None = None
+    args: tuple[str, ...] | None = None
+    by_queue: bool = False
+    period: Duration | None = None
+    include_succeeded: bool = False
+    on_conflict: OnConflict = "skip"
+
+    def __post_init__(self) -> None:
+        if self.key is not None:
+            _check_key(self.key)
+            if self.args is not None or self.by_queue:
+                raise ValueError("unique: a given key stands for itself; args and by_queue are for a derived one")
+        if isinstance(cast("object", self.args), str):
+            raise ValueError(f"unique: args must be a tuple of names, such as ({self.args!r},)")
+        if self.args is not None:
+            object.__setattr__(self, "args", tuple(self.args))
+        if self.period is not None:
+            period = seconds(self.period, "unique period")
+            if period == 0:
+                raise ValueError("unique period must be longer than zero")
+            object.__setattr__(self, "period", period)
+        elif self.include_succeeded:
+            raise ValueError("unique: include_succeeded needs a period, or a job that succeeded would block for ever")
+        if self.on_conflict not in ("skip", "replace"):
+            raise ValueError(f'unique: on_conflict must be "skip" or "replace", not {self.on_conflict!r}')
+
+
+def base_key(rule: Unique, task: str, queue: str, args_json: str) -> str:
+    """The key without its period. `args_json` is the arguments as the payload has them, one JSON object."""
+    if rule.key is not None:
+        return f"k:{rule.key}"
+    arguments: dict[str, Any] = payload.decode_trusted(args_json)
+    if rule.args is not None:
+        missing = [name for name in rule.args if name not in arguments]
+        if missing:
+            raise ValueError(f"unique: task {task!r} was called without the argument {missing[0]!r} that its key needs")
+        arguments = {name: arguments[name] for name in rule.args}
+    identity = _to_json([task, queue if rule.by_queue else None, arguments])
+    return f"h:{blake2b(identity, digest_size=16, person=_PURPOSE).hexdigest()}"
+
+
+def full_key(base: str, period: float | None, now: float) -> str:
+    """The key that is held, by the storage's clock: windows are fixed, not sliding."""
+    return base if period is None else f"p{base}@{math.floor(now / period)}"
+
+
+def period_end(period: float, now: float) -> float:
+    """When the window that `now` lies in ends."""
+    return (math.floor(now / period) + 1) * period
+
+
+def _check_key(key: object) -> None:
+    if not isinstance(key, str) or not 1 <= len(key) <= LONGEST_KEY or _UNSTORABLE.search(key):
+        raise ValueError(f"unique key must be text of 1 to {LONGEST_KEY} characters, without NUL")

@@ -1,0 +1,275 @@
+"""Jobs, queues and pods as people read them: the same field names in Python, on the command line and over HTTP.
+
+Instants become date-times in UTC, arguments and results become values. `as_json` gives the shape that every door
+prints: instants in ISO 8601 with milliseconds, durations in seconds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from . import payload
+from .errors import PayloadError
+from .filter import Row
+from .job import ErrorEntry, Job
+from .pod import Pod
+from .queue import QueueStats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorView:
+    """How one attempt ended, when it did not end well."""
+
+    attempt: int
+    kind: str
+    type: str
+    message: str
+    trace: str
+    place: str
+    pod: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """One job, as it is now."""
+
+    id: str
+    task: str
+    queue: str
+    state: str
+    attempt: int
+    max_attempts: int | None
+    priority: int
+    run_at: datetime
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    deadline: datetime | None
+    timeout: float | None
+    pod: str | None
+    slot: str | None
+    args: Any
+    result: Any
+    error: ErrorView | None
+    errors: tuple[ErrorView, ...]
+    error_count: int
+    tags: tuple[str, ...]
+    reason: str | None
+    meta: Any
+    unique_key: str | None
+    cancel_wanted: bool
+    crashes: int
+    snoozes: int
+    throttles: int
+    warning: str | None
+    progress: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueView:
+    """One queue: its live settings and what is in it."""
+
+    name: str
+    paused: bool
+    ready: int
+    scheduled: int
+    waiting: int
+    running: int
+    succeeded: int
+    failed: int
+    cancelled: int
+    oldest_ready_seconds: float | None
+    max_workers: int | None
+    slots: int  # of all live pods that serve it
+    pods: int
+    cool_until: datetime | None
+    paused_by: str | None
+    paused_at: datetime | None
+    pause_reason: str | None
+    paused_until: datetime | None
+    version: int
+    capped_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodView:
+    """One worker process."""
+
+    id: str
+    label: str
+    host: str
+    pid: int
+    version: str
+    state: str  # live, lapsed or lost
+    leader: bool
+    queues: dict[str, int]
+    tasks: tuple[str, ...]
+    running: int
+    started_at: datetime
+    beat_at: datetime
+    lease_left: float
+
+
+def job_view(job: Job) -> JobView:
+    errors = tuple(_error_view(entry) for entry in job.errors)
+    return JobView(
+        id=job.id,
+        task=job.task,
+        queue=job.queue,
+        state=job.state.value,
+        attempt=job.attempt,
+        max_attempts=job.max_attempts,
+        priority=job.priority,
+        run_at=_moment(job.run_at),
+        created_at=_moment(job.created_at),
+        started_at=_instant(job.started_at),
+        finished_at=_instant(job.finished_at),
+        deadline=_instant(job.deadline),
+        timeout=job.timeout,
+        pod=job.pod,
+        slot=job.slot,
+        args=_value(job.args),
+        result=_value(job.result),
+        error=errors[-1] if errors else None,
+        errors=errors,
+        error_count=job.error_count,
+        tags=job.tags,
+        reason=job.reason,
+        meta=_value(job.meta),
+        unique_key=job.unique_key,
+        cancel_wanted=job.cancel_wanted,
+        crashes=job.crashes,
+        snoozes=job.snoozes,
+        throttles=job.throttles,
+        warning=job.warning,
+    )
+
+
+def queue_view(stats: QueueStats, pods: list[Pod]) -> QueueView:
+    queue = stats.queue
+    serving = [pod for pod in pods if pod.live and queue.name in pod.card.queues]
+    return QueueView(
+        name=queue.name,
+        paused=queue.paused,
+        ready=stats.ready,
+        scheduled=stats.scheduled,
+        waiting=stats.waiting,
+        running=stats.running,
+        succeeded=stats.succeeded,
+        failed=stats.failed,
+        cancelled=stats.cancelled,
+        oldest_ready_seconds=stats.oldest_ready_seconds,
+        max_workers=queue.max_workers,
+        slots=sum(pod.card.queues[queue.name] for pod in serving),
+        pods=len(serving),
+        cool_until=_instant(queue.cool_until),
+        paused_by=queue.paused_by,
+        paused_at=_instant(queue.paused_at),
+        pause_reason=queue.pause_reason,
+        paused_until=_instant(queue.paused_until),
+        version=queue.version,
+        capped_at=stats.capped_at,
+    )
+
+
+def pod_view(pod: Pod) -> PodView:
+    return PodView(
+        id=pod.card.id,
+        label=pod.card.label,
+        host=pod.card.host,
+        pid=pod.card.pid,
+        version=pod.card.version,
+        state="lost" if pod.lost else "live" if pod.live else "lapsed",
+        leader=pod.leader,
+        queues=pod.card.queues,
+        tasks=pod.card.tasks,
+        running=pod.running,
+        started_at=_moment(pod.started_at),
+        beat_at=_moment(pod.beat_at),
+        lease_left=max(0.0, pod.lease_left),
+    )
+
+
+def as_json(view: JobView | QueueView | PodView) -> dict[str, Any]:
+    """The view as JSON values, in the shape that CLI and HTTP print."""
+    return {field.name: _plain(getattr(view, field.name)) for field in dataclasses.fields(view)}
+
+
+def row_of(job: Job, *, stuck: bool) -> Row:
+    """The job as the filter language sees it."""
+    last = job.errors[-1] if job.errors else None
+    meta = _value(job.meta) or {}
+    return Row(
+        id=job.id,
+        state=job.state.value,
+        queue=job.queue,
+        task=job.task,
+        tags=job.tags,
+        cause=f"{job.task}:{last.type}:{last.place}" if last is not None else None,
+        unique_key=job.unique_key,
+        pod=job.pod,
+        priority=job.priority,
+        attempt=job.attempt,
+        created_at=job.created_at,
+        run_at=job.run_at,
+        started_at=job.started_at,
+        finished_at=job.finished_at,
+        error_text=f"{last.type}: {last.message}" if last is not None else None,
+        reason=job.reason,
+        args=_value(job.args),
+        meta=meta,
+        result=_value(job.result),
+        cancel_wanted=job.cancel_wanted,
+        crashes=job.crashes,
+        throttles=job.throttles,
+        schedule=meta.get("treadle:schedule") if isinstance(meta, dict) else None,
+        parent=meta.get("treadle:parent") if isinstance(meta, dict) else None,
+        stuck=stuck,
+    )
+
+
+def _error_view(entry: ErrorEntry) -> ErrorView:
+    return ErrorView(
+        attempt=entry.attempt,
+        kind=entry.kind,
+        type=entry.type,
+        message=entry.message,
+        trace=entry.trace,
+        place=entry.place,
+        pod=entry.pod,
+        started_at=_instant(entry.started_at),
+        ended_at=_instant(entry.ended_at),
+    )
+
+
+def _value(text: str | None) -> Any:
+    if text is None:
+        return None
+    try:
+        return payload.decode_trusted(text)
+    except PayloadError:
+        # A row that somebody damaged must still be shown; the run will say that it cannot be decoded.
+        return {"undecodable": text[:200]}
+
+
+def _instant(seconds: float | None) -> datetime | None:
+    return None if seconds is None else _moment(seconds)
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, datetime):
+        return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    if isinstance(value, ErrorView):
+        return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]  # pyright: ignore[reportUnknownVariableType]
+    return value

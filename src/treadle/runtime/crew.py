@@ -1,0 +1,123 @@
+"""Crew: starts runs in their slots, watches their deadlines, and stops them.
+
+There is one timer for all deadlines, set to the nearest: a timer per job would cost more than the job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ..context import Context, Door
+from ..core.job import Job
+from ..core.outcome import Interrupted, Outcome
+from ..ports import Executor
+from ..tasks import Task
+from .roster import Roster, slot_name
+from .run import Run, StopReason, drive, give_up
+from .turner import Turner
+
+
+class Crew:
+    def __init__(
+        self,
+        *,
+        roster: Roster,
+        turner: Turner,
+        executors: Mapping[str, Executor],
+        tasks: Mapping[str, Task[..., Any]],
+        door: Door | None,
+        cancel_grace: float,
+        state: Any,
+        stopping: Callable[[], bool],
+        label: Callable[[], str],
+    ) -> None:
+        self.ended = asyncio.Event()  # set whenever a run leaves its slot
+        self._roster = roster
+        self._turner = turner
+        self._executors = executors
+        self._tasks = tasks
+        self._door = door
+        self._cancel_grace = cancel_grace
+        self._state = state
+        self._stopping = stopping
+        self._label = label
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, job: Job) -> None:
+        task = self._tasks.get(job.task)
+        slot = self._roster.take_slot(job.queue)
+        if task is None or slot is None:
+            self._turner.give_back(job)
+            return
+        run = Run(job, task, self._executors[task.executor], slot, self._loop.time())
+        self._roster.add(run)
+        context = self._context(run) if task.takes_context else None
+        run.work = self._loop.create_task(drive(run, context, self._done))
+        if run.deadline_at is not None:
+            self._watch(run.deadline_at)
+
+    def stop_run(self, id: str, token: str, reason: StopReason) -> None:
+        run = self._roster.in_hand.get((id, token))
+        if run is not None and not run.done:
+            self._stop(run, reason, self._loop.time() + self._cancel_grace)
+
+    def stop_all(self, reason: StopReason, abandon_at: float) -> None:
+        for run in self._roster.runs():
+            self._stop(run, reason, abandon_at)
+
+    def give_back_all(self) -> None:
+        """The pod leaves: what still runs is given back, uncharged. Its late result would be stale."""
+        for run in self._roster.runs():
+            self._done(run, give_up(run) if run.reason not in (None, "shutdown") else Interrupted())
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _context(self, run: Run) -> Context[Any]:
+        def remaining() -> float | None:
+            return None if run.deadline_at is None else run.deadline_at - self._loop.time()
+
+        return Context(
+            job=run.job,
+            state=self._state,
+            cancelled=lambda: run.cancelled,
+            stopping=self._stopping,
+            remaining=remaining,
+            slot=slot_name(run, self._label()),
+            max_attempts=run.job.max_attempts or run.task.retry.max_attempts,
+            door=self._door,
+        )
+
+    def _done(self, run: Run, outcome: Outcome) -> None:
+        self._turner.finished(run, outcome)
+        self.ended.set()
+
+    def _stop(self, run: Run, reason: StopReason, abandon_at: float) -> None:
+        run.stop(reason, abandon_at)
+        self._watch(abandon_at)
+
+    # Deadlines -------------------------------------------------------------------------------------------------------
+
+    def _watch(self, at: float) -> None:
+        if self._timer is None or at < self._timer.when():
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self._loop.call_at(at, self._sweep)
+
+    def _sweep(self) -> None:
+        """Stop what is past its deadline, give up what was asked to stop and did not, and look for the next one."""
+        self._timer = None
+        now = self._loop.time()
+        for run in self._roster.runs():
+            if run.abandon_at is not None:
+                if run.abandon_at <= now:
+                    self._done(run, give_up(run))
+                    continue
+            elif run.deadline_at is not None and run.deadline_at <= now:
+                run.stop("timeout", now + self._cancel_grace)
+            if (at := run.abandon_at or run.deadline_at) is not None:
+                self._watch(at)

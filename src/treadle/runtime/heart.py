@@ -1,0 +1,211 @@
+"""Heart: keeps the pod's one lease alive, from a thread of its own.
+
+Why a thread
+------------
+A task that blocks the event loop must not look like a dead pod: its neighbours' jobs would be rescued and run twice.
+So the Heart has its own thread with its own small event loop, and speaks to the storage by itself; what it hears it
+hands to the pod's loop, which obeys when it can.
+
+One lease, one inequality
+-------------------------
+A pod holds one lease for all its runs. With `beat < lease / 2` one lost beat costs nothing. A pod that dies is found
+by the scan, so its jobs are claimable after `lease + 1.5 · scan` at the latest (45 s with the defaults); where the
+storage can prove death, at once.
+
+The trust window
+----------------
+The storage decides when a lease ends. The pod's monotonic clock may only make it *more* careful: five seconds before
+its lease would end without an answered beat, counted from when that beat was *sent*, it starts nothing more (its runs
+go on) and asks without renewing. Asking, not renewing: in a one-way partition its beats arrive and the answers do not,
+and a pod that cannot hear must not look alive for ever. When an answer comes and nobody has rescued anything, it goes
+on under the old lease: expiry alone takes nothing away.
+
+A beat hides a hung loop
+------------------------
+A thread that beats would keep a pod alive whose loop never comes back. So the Heart also watches the loop: it leaves a
+pulse there and measures how long it lies. Late pulses are reported with the stack that blocks; beyond the hard limit
+(the longest deadline among the runs plus grace) it stops renewing for good, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+
+from ..config import Timing
+from ..core import pod as pods
+from ..ports import Beaten, RunReport, Storage
+
+log = logging.getLogger("treadle.heart")
+
+REPORT_EVERY = 60.0
+
+
+class Heart:
+    def __init__(
+        self,
+        *,
+        storage: Storage,
+        timing: Timing,
+        chance: random.Random,
+        reports: Callable[[], Sequence[RunReport]],
+        heard: Callable[[Beaten, Sequence[RunReport]], None],
+        loop_limit: Callable[[], float],
+        stuck: Callable[[float], None],
+    ) -> None:
+        self._storage = storage
+        self._timing = timing
+        self._chance = chance
+        self._reports = reports
+        self._heard = heard
+        self._loop_limit = loop_limit
+        self._stuck = stuck
+        self._pod = ""
+        self._answered = time.monotonic()  # when the last answered beat was sent
+        self._trouble = False
+        self._watched = asyncio.get_running_loop()
+        self._watched_thread = threading.get_ident()
+        self._pulse_sent: float | None = None
+        self._reported = -REPORT_EVERY
+        self.lag = 0.0
+        self.is_stuck = False
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._poke: asyncio.Event | None = None
+        self._stopping = False
+
+    # For the pod -----------------------------------------------------------------------------------------------------
+
+    def start(self, pod: str) -> None:
+        """Beat for a pod that has just registered (which is as good as a beat)."""
+        self.serve(pod)
+        self._stopping = False
+        self._thread = threading.Thread(target=self._live, name="treadle-heart", daemon=True)
+        self._thread.start()
+
+    def serve(self, pod: str) -> None:
+        self._pod = pod
+        self._answered = time.monotonic()
+
+    def may_claim(self) -> bool:
+        return not self.is_stuck and pods.may_claim(time.monotonic() - self._answered, self._timing.lease)
+
+    @property
+    def alive(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    @property
+    def beat_age(self) -> float:
+        return time.monotonic() - self._answered
+
+    def beat_soon(self) -> None:
+        """Beat now rather than at the next interval: a cancel may be waiting."""
+        if self._loop is not None and self._poke is not None:
+            try:
+                self._loop.call_soon_threadsafe(self._poke.set)
+            except RuntimeError:
+                pass  # its loop has just ended
+
+    def stop(self) -> None:
+        self._stopping = True
+        self.beat_soon()
+
+    # In its own thread -----------------------------------------------------------------------------------------------
+
+    def _live(self) -> None:
+        asyncio.run(self._main())
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._poke = asyncio.Event()
+        watch = asyncio.create_task(self._watch())
+        try:
+            while not self._stopping:
+                await self._rest()
+                if not self._stopping:
+                    await self.beat()
+        finally:
+            watch.cancel()
+            self._loop = None
+
+    async def _rest(self) -> None:
+        assert self._poke is not None
+        try:
+            async with asyncio.timeout(self._timing.beat * (0.9 + 0.2 * self._chance.random())):
+                await self._poke.wait()
+        except TimeoutError:
+            pass
+        self._poke.clear()
+
+    async def beat(self) -> None:
+        """One beat: renew (or, when deaf for too long, only ask), and pass on what was heard."""
+        sent, pod, renew = time.monotonic(), self._pod, self.may_claim()
+        runs = self._reports()
+        try:
+            beaten = await self._storage.beat(pod, self._timing.lease, runs, renew=renew)
+        except Exception as error:
+            if not self._trouble:
+                log.warning("a beat was not answered; the lease holds for %.0f s more: %s", self._lease_left(), error)
+            self._trouble = True
+            return
+        if self._trouble:
+            log.warning("beats are answered again")
+        self._trouble = False
+        if not beaten.lost and not self.is_stuck:
+            self._answered = sent
+            if not renew:
+                self.beat_soon()  # it was only asked: the lease itself has yet to be renewed
+        self._tell(beaten, runs)
+
+    def _tell(self, beaten: Beaten, runs: Sequence[RunReport]) -> None:
+        try:
+            self._watched.call_soon_threadsafe(self._heard, beaten, runs)
+        except RuntimeError:
+            self._stopping = True  # the pod's loop is closed: there is nobody to beat for
+
+    def _lease_left(self) -> float:
+        return max(0.0, self._timing.lease - self.beat_age)
+
+    # Watching the loop -----------------------------------------------------------------------------------------------
+
+    async def _watch(self) -> None:
+        every = min(1.0, self._timing.loop_lag / 2)
+        while True:
+            self.look()
+            await asyncio.sleep(every)
+
+    def look(self) -> None:
+        """Leave a pulse on the pod's loop, or see how long the last one has been lying there."""
+        now = time.monotonic()
+        if self._pulse_sent is None:
+            self._pulse_sent = now
+            try:
+                self._watched.call_soon_threadsafe(self._pulse, now)
+            except RuntimeError:
+                self._stopping = True
+            return
+        lag = now - self._pulse_sent
+        if lag < self._timing.loop_lag:
+            return
+        self.lag = lag
+        if now - self._reported >= REPORT_EVERY:
+            self._reported = now
+            log.warning("the event loop has been blocked for %.1f s by:\n%s", lag, self._blocking_stack())
+        if lag > self._loop_limit() and not self.is_stuck:
+            self.is_stuck = True
+            log.critical("the event loop has been blocked for %.0f s: this pod gives up its lease", lag)
+            self._stuck(lag)
+
+    def _pulse(self, sent: float) -> None:
+        self.lag = time.monotonic() - sent
+        self._pulse_sent = None
+
+    def _blocking_stack(self) -> str:
+        frame = sys._current_frames().get(self._watched_thread)
+        return "".join(traceback.format_stack(frame, limit=12)) if frame is not None else "<no stack>"

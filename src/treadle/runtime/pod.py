@@ -1,0 +1,348 @@
+"""Pod: one worker, put together: Turner, Heart, Services, executors, and the order in which they start and stop.
+
+Start
+-----
+1. register: from here on the pod has a lease, and its row tells the others what it serves;
+2. Heart: the lease is kept before there is anything to lose;
+3. executors, listeners, services;
+4. one manifest line, then turns, after a little jitter so that a fleet does not start in step.
+
+Stop
+----
+1. stop claiming: others take what is due;
+2. tell the tasks (`ctx.stopping`), and let the runs drain. Beats, finishes and services go on: a leader that drains
+   for 25 s without them would stall the cluster;
+3. shortly before the end (or at once, when hurried) cancel what still runs;
+4. give back, uncharged, what does not end: it is written last, so that a thread which returns in time is believed;
+5. flush the Turner; give up the lead; stop the Heart; remove the pod's row. The row goes last: until then whatever
+   could not be written has an owner that the others can find dead.
+
+Lost
+----
+If a beat hears that the pod was declared lost, its jobs belong to others already. Every run is cancelled, nothing
+that they say is written, and the pod registers anew under a fresh id, so that no old claim can be mistaken for new.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import secrets
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ..config import Limits, Timing
+from ..context import Door
+from ..core.job import Change, Job
+from ..core.pod import PodCard
+from ..hooks import Hooks
+from ..ports import Beaten, Executor, RunReport, Storage, Wake
+from ..tasks import Registry
+from .crew import Crew
+from .heart import Heart
+from .roster import Roster
+from .service import Round, Service
+from .services.leader import Leader
+from .services.rescuer import Rescuer
+from .turner import Turner
+
+log = logging.getLogger("treadle.pod")
+
+
+class Pod:
+    """One worker. `start` it, `stop` it; between the two it runs jobs."""
+
+    def __init__(
+        self,
+        *,
+        storage: Storage,
+        registry: Registry,
+        executors: Mapping[str, Executor],
+        queues: Mapping[str, int],
+        door: Door | None = None,
+        hooks: Hooks | None = None,
+        timing: Timing | None = None,
+        limits: Limits | None = None,
+        label: Callable[[str], str] | None = None,
+        version: str = "",
+        leads: bool = True,
+        services: bool = True,
+        state: Any = None,
+        chance: random.Random | None = None,
+        stuck: Callable[[float], None] | None = None,
+    ) -> None:
+        self.id = ""
+        self.label = ""
+        self.timing = timing or Timing()
+        self.limits = limits or Limits()
+        self.stopped = asyncio.Event()
+        self.clean = True  # everything that ended was written before the pod signed off
+        self._storage = storage
+        self._registry = registry
+        self._executors = executors
+        self._queues = dict(queues)
+        self._hooks = hooks or Hooks()
+        self._make_label = label or (lambda pod: pod)
+        self._version = version
+        self._leads = leads
+        self._has_services = services
+        self._chance = chance or random.Random(secrets.randbits(64))
+        self._stuck = stuck or (lambda lag: None)
+        self._door = door
+        self._state = state
+        self._loop = asyncio.get_running_loop()
+        self._background: list[asyncio.Task[None]] = []
+        self._unlisten: Callable[[], None] = lambda: None
+        self._hurry = asyncio.Event()
+        self._stopping = False
+        self._rejoining: asyncio.Task[None] | None = None
+
+    # Start -----------------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        self._build()
+        await self._register()
+        self.heart.start(self.id)
+        for executor in self._executors.values():
+            await executor.start()
+        self._unlisten = self._storage.listen(self._on_wake)
+        self._background = [asyncio.create_task(each.run(), name=each.service.name) for each in self._rounds]
+        log.info("%s", self.manifest())
+        self._background.append(asyncio.create_task(self._turn(), name="turner"))
+
+    def manifest(self) -> str:
+        """What this pod is and serves, in one line."""
+        queues = ", ".join(f"{name}:{slots}" for name, slots in self._queues.items())
+        tasks = len(self._registry.tasks)
+        return f"pod {self.label} · treadle {self._version} · queues {queues} · {tasks} tasks · pid {os.getpid()}"
+
+    def _build(self) -> None:
+        """A start after a stop begins with nothing left over."""
+        by_executor = {
+            name: frozenset(each for each, task in self._registry.tasks.items() if task.executor == name)
+            for name in self._executors
+        }
+        self.roster = Roster(self._queues, self._executors, by_executor)
+        self.turner = Turner(
+            storage=self._storage,
+            roster=self.roster,
+            start=self._start_jobs,
+            accepted=self._tell_hooks,
+            may_claim=lambda: self.heart.may_claim(),
+            batch=self.limits.batch,
+            poll=self.timing.poll,
+            chance=self._chance,
+        )
+        self.crew = Crew(
+            roster=self.roster,
+            turner=self.turner,
+            executors=self._executors,
+            tasks=self._registry.tasks,
+            door=self._door,
+            cancel_grace=self.timing.cancel_grace,
+            state=self._state,
+            stopping=lambda: self._stopping,
+            label=lambda: self.label,
+        )
+        self.heart = Heart(
+            storage=self._storage,
+            timing=self.timing,
+            chance=self._chance,
+            reports=lambda: self.roster.reports(self.label),
+            heard=self._on_beat,
+            loop_limit=self._loop_limit,
+            stuck=self._stuck,
+        )
+        self.leader = Leader(
+            self._storage, lambda: self.id, ttl=self.timing.leader_ttl, every=self.timing.leader_every
+        )
+        self._rounds = self._services()
+        self._stopping = False
+        self._hurry.clear()
+        self.stopped.clear()
+
+    def _services(self) -> list[Round]:
+        if not self._has_services:
+            return []
+        # Where death can be proven every pod looks for dead neighbours; elsewhere one pod scans for all.
+        proves = self._storage.capabilities.proves_death
+        every, jitter = (self.timing.neighbours, 0.1) if proves else (self.timing.scan, 0.5)
+        self.rescuer = Rescuer(
+            self._storage, self.timing, self._chance, every=every, jitter=jitter, rescued=self._on_rescue
+        )
+        duties: list[tuple[Service, Callable[[], bool]]] = [
+            (self.rescuer, lambda: proves or self.leader.leads),
+        ]
+        if self._leads:
+            duties.append((self.leader, lambda: not self._stopping))
+        return [Round(service, self._chance, wanted) for service, wanted in duties]
+
+    async def _register(self) -> None:
+        self.id = secrets.token_hex(8)
+        self.label = self._make_label(self.id)
+        card = PodCard(
+            id=self.id,
+            label=self.label,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=self._version,
+            queues=self._queues,
+            tasks=tuple(sorted(self._registry.tasks)),
+            lease=self.timing.lease,
+        )
+        await self._storage.register(card)
+        self.turner.pod = self.id
+
+    async def _turn(self) -> None:
+        # A dead neighbour's jobs are looked for at the start, not only a scan later.
+        if self._has_services and self._storage.capabilities.proves_death:
+            try:
+                await self.rescuer.run_once()
+            except Exception as error:
+                log.warning("first look for dead neighbours: %s", error)
+        await asyncio.sleep(self.timing.start_jitter * self._chance.random())
+        await self.turner.run()
+
+    # While it runs ---------------------------------------------------------------------------------------------------
+
+    def _start_jobs(self, jobs: Sequence[Job]) -> None:
+        for job in jobs:
+            self.crew.start(job)
+        if self._hooks.started:
+            for job in jobs:
+                self._hooks.tell("started", job)
+
+    def _tell_hooks(self, change: Change, job: Job) -> None:
+        self._hooks.tell(change.why, job, change)
+
+    def _on_rescue(self, change: Change, job: Job) -> None:
+        self._hooks.tell("rescued", job, change)
+        if job.pod == self.id:
+            # Our own run, ended by our own Rescuer: no need to wait for a beat to hear of it.
+            self.crew.stop_run(job.id, job.token or "", "lost")
+        self.turner.wake()
+
+    def _on_wake(self, wake: Wake) -> None:
+        """From any thread. A hint costs one turn; the loop is entered only if one of our queues is concerned."""
+        if wake.cancels:
+            self.heart.beat_soon()
+        if wake.queues and not wake.queues.isdisjoint(self._queues):
+            self._call_soon(self.turner.wake)
+        elif not wake.queues and not wake.ended and not wake.cancels:
+            self._call_soon(self.turner.wake)
+
+    def _call_soon(self, function: Callable[[], None]) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function)
+        except RuntimeError:
+            pass  # the loop has closed: nobody is left to be woken
+
+    def _on_beat(self, beaten: Beaten, sent: Sequence[RunReport]) -> None:
+        """What a beat heard, on the pod's loop."""
+        if beaten.lost:
+            if self._rejoining is None and not self._stopping:
+                self._rejoining = asyncio.create_task(self._rejoin())
+            return
+        self.roster.live_pods = beaten.live_pods
+        self.roster.settings = {queue.name: queue for queue in beaten.queues}
+        held = {(each.id, each.token) for each in beaten.held}
+        for each in beaten.held:
+            if each.cancel_wanted:
+                self.crew.stop_run(each.id, each.token, "cancel")
+            if (each.id, each.token) not in self.roster.in_hand and not self.turner.knows(each.token):
+                self.turner.take_up(each.token)
+        for run in sent:
+            if (run.id, run.token) not in held:
+                self.crew.stop_run(run.id, run.token, "lost")
+
+    async def _rejoin(self) -> None:
+        log.warning("pod %s was declared lost: its runs are stopped, and it registers anew", self.label)
+        for run in self.roster.runs():
+            self.crew.stop_run(run.job.id, run.job.token or "", "lost")
+        self.turner.forget()
+        while True:
+            try:
+                await self._register()
+                break
+            except Exception as error:
+                log.warning("cannot register: %s", error)
+                await asyncio.sleep(self.timing.poll)
+        self.heart.serve(self.id)
+        self._rejoining = None
+        self.turner.wake()
+
+    def _loop_limit(self) -> float:
+        """How long a blocked loop is borne: no run's deadline may be outlived by more than the grace."""
+        limits = [run.timeout for run in self.roster.runs()]
+        longest = max((each for each in limits if each is not None), default=self.timing.loop_limit)
+        return longest + self.timing.overdue
+
+    # Stop ------------------------------------------------------------------------------------------------------------
+
+    def hurry(self) -> None:
+        """Do not wait for the runs to end by themselves."""
+        self._hurry.set()
+
+    async def stop(self, grace: float | None = None) -> None:
+        """Stop gracefully within `grace` seconds. Afterwards `clean` says whether everything was written."""
+        if self._stopping:
+            await self.stopped.wait()
+            return
+        self._stopping = True
+        grace = self.timing.grace if grace is None else grace
+        ending = self._loop.time() + grace
+        last_call = min(self.timing.cancel_grace, grace / 3)
+        self.turner.stop_claiming()
+        await self._drain(ending - last_call)
+        self.crew.stop_all("shutdown", ending)
+        await self._drain(ending - last_call / 2, hurried=True)
+        self.crew.give_back_all()
+        self.clean = await self._flush(max(ending, self._loop.time() + 1.0))
+        await self._sign_off()
+        self.stopped.set()
+
+    async def _drain(self, until: float, *, hurried: bool = False) -> None:
+        """Wait until no run is under way, or until it is time, or (unless hurried already) until somebody hurries."""
+        while len(self.roster) and self._loop.time() < until:
+            if not hurried and self._hurry.is_set():
+                return
+            self.crew.ended.clear()
+            waits = [asyncio.create_task(self.crew.ended.wait())]
+            if not hurried:
+                waits.append(asyncio.create_task(self._hurry.wait()))
+            await asyncio.wait(
+                waits, timeout=max(0.0, until - self._loop.time()), return_when=asyncio.FIRST_COMPLETED
+            )
+            for wait in waits:
+                wait.cancel()
+
+    async def _flush(self, until: float) -> bool:
+        try:
+            async with asyncio.timeout_at(until):
+                await self.turner.flush()
+        except TimeoutError:
+            log.error("%d ended jobs could not be written; they will be rescued", self.turner.unwritten)
+            return False
+        return True
+
+    async def _sign_off(self) -> None:
+        self._unlisten()
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        self.crew.close()
+        for executor in self._executors.values():
+            await executor.close()
+        self.heart.stop()
+        try:
+            async with asyncio.timeout(self.timing.call):
+                await self.leader.step_down()
+                await self._storage.sign_off(self.id)
+        except Exception as error:
+            log.warning("pod %s could not sign off; its lease will end: %s", self.label, error)
+            self.clean = False
+        await self._hooks.drain()
+        log.info("pod %s has stopped", self.label)

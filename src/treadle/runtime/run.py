@@ -1,0 +1,189 @@
+"""Run: one attempt of one job, from its claim to its Outcome.
+
+The steps, each in one place:
+
+1. `drive` decodes the arguments afresh (a task may have changed the last attempt's), makes the context, and awaits the
+   executor.
+2. Whatever comes out of that, a value or any exception at all, `BaseException` included, becomes exactly one Outcome.
+   Nothing is written here, nothing is decided about retries: that is the core's.
+3. The Outcome is handed to `done`, once. A run that was given up earlier (it ignored its cancel) has been answered
+   for already; what it says later is dropped.
+
+Why a run is stopped travels with it. A `CancelledError` alone says nothing: the task may have raised it itself. So
+`stop(reason)` notes the reason before it cancels, and the reason picks the Outcome:
+
+===========  ===================================================================================
+cancel       somebody asked: `Stopped`
+timeout      its deadline passed: `TimedOut`
+shutdown     the pod ends: `Interrupted`, given back uncharged
+lost         the claim is no longer ours: nothing is written at all
+===========  ===================================================================================
+
+A task that returns all the same has succeeded: its effect has happened, and no late cancel undoes that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Literal
+
+from ..context import Context
+from ..core import payload
+from ..core.errors import PayloadError
+from ..core.job import PAYLOAD_FORMAT, ErrorEntry, Job, NewJob
+from ..core.outcome import (
+    Cancel,
+    Fail,
+    Interrupted,
+    Outcome,
+    Raised,
+    RetryAfter,
+    Signal,
+    Snooze,
+    Snoozed,
+    Stopped,
+    Succeeded,
+    Throttle,
+    Throttled,
+    TimedOut,
+    Undecodable,
+)
+from ..ports import Call, Executor
+from ..tasks import Task
+from .trace import entry_of
+
+StopReason = Literal["cancel", "timeout", "shutdown", "lost"]
+NEWER_FORMAT_DELAY = 30.0
+
+current_job: ContextVar[Job | None] = ContextVar("treadle_job", default=None)
+"""The job whose task is running here: log filters read it."""
+
+log = logging.getLogger("treadle.run")
+
+
+class Run:
+    """One attempt in one slot."""
+
+    __slots__ = ("abandon_at", "deadline_at", "done", "executor", "job", "reason", "slot", "task", "timeout", "work")
+
+    def __init__(self, job: Job, task: Task[..., Any], executor: Executor, slot: int, now: float) -> None:
+        self.job = job
+        self.task = task
+        self.executor = executor
+        self.slot = slot
+        # A job enqueued by name, without the task's code, asks the task here.
+        self.timeout = (job.timeout if job.timeout is not None else task.timeout) or None
+        # By this process' monotonic clock; the storage has its own deadline for the second line of defence.
+        self.deadline_at = None if self.timeout is None else now + self.timeout
+        self.reason: StopReason | None = None
+        self.abandon_at: float | None = None  # once asked to stop: until when we wait for it
+        self.done = False
+        self.work: asyncio.Task[None] | None = None
+
+    def stop(self, reason: StopReason, abandon_at: float) -> None:
+        """Ask the call to end. The first reason stands, except that a lost claim outranks all."""
+        if self.done:
+            return
+        if self.reason is not None:
+            if reason == "lost":
+                self.reason = reason
+            return
+        self.reason = reason
+        self.abandon_at = abandon_at
+        if self.executor.cancels and self.work is not None:
+            self.work.cancel()
+
+    @property
+    def cancelled(self) -> bool:
+        return self.reason in ("cancel", "timeout", "lost")
+
+
+async def drive(run: Run, context: Context[Any] | None, done: Callable[[Run, Outcome], None]) -> None:
+    """Run one attempt to its end and hand over what happened. The context is None for tasks that do not ask for it."""
+    current_job.set(run.job)  # scoped to this asyncio task: each run has its own context
+    outcome = await _outcome(run, context)
+    if not run.done:
+        done(run, outcome)
+
+
+def give_up(run: Run) -> Outcome:
+    """The Outcome of a run that does not end although it was asked to."""
+    job = run.job
+    entry = ErrorEntry(attempt=job.attempt, kind="error", pod=job.pod, started_at=job.started_at)
+    return _stopped(run, entry)
+
+
+async def _outcome(run: Run, context: Context[Any] | None) -> Outcome:
+    job = run.job
+    if job.format > PAYLOAD_FORMAT:
+        # A newer producer wrote it. A pod of its own version will come; until then it must not spin.
+        return Interrupted(NEWER_FORMAT_DELAY)
+    try:
+        args, kwargs = run.task.decode(job.args)
+    except Exception as error:  # PayloadError, or a type of the user's that refuses the value
+        return Undecodable(entry_of(error, job, "undecodable"))
+    if context is not None:
+        args = (context, *args)
+    try:
+        value = await run.executor.run(Call(run.task.function, args, kwargs))
+    except BaseException as error:  # the one place where everything is caught: it is this job's end, not the pod's
+        return _of_exception(run, error)
+    return _of_value(value, context.follow_ups if context is not None else ())
+
+
+def _of_value(value: Any, follow_ups: tuple[NewJob, ...]) -> Outcome:
+    if value is None:
+        return Succeeded(None, None, follow_ups)
+    try:
+        return Succeeded(payload.encode(value, what="result"), None, follow_ups)
+    except PayloadError as error:
+        # Failing the run would repeat an effect that has already happened.
+        return Succeeded(None, f"result not kept: {error}"[:1024], follow_ups)
+
+
+def _of_exception(run: Run, error: BaseException) -> Outcome:
+    job = run.job
+    match error:
+        case Snooze():
+            return Snoozed(error.delay)
+        case Throttle():
+            return Throttled(error.delay)
+        case RetryAfter():
+            return Raised(entry_of(error, job), error, after=error.delay)
+        case Fail():
+            return Raised(entry_of(error, job), error, final=True)
+        case Cancel():
+            return Stopped(entry_of(error, job, "cancelled"))
+        case Signal():  # a signal of the user's own making is an ordinary exception
+            return Raised(entry_of(error, job), error)
+        case _:
+            entry = entry_of(error, job)
+            return Raised(entry, error) if run.reason is None else _stopped(run, entry)
+
+
+def _stopped(run: Run, entry: ErrorEntry) -> Outcome:
+    """The Outcome of a run that ended, otherwise than by returning, after it was asked to stop."""
+    match run.reason:
+        case "timeout":
+            return TimedOut(_retold(entry, "timeout", f"ran past its timeout of {run.timeout:g} s"))
+        case "shutdown":
+            return Interrupted()
+        case _:
+            return Stopped(_retold(entry, "cancelled", "cancelled while it ran"))
+
+
+def _retold(entry: ErrorEntry, kind: Literal["timeout", "cancelled"], message: str) -> ErrorEntry:
+    """The same place and trace, told by what we know: the exception is only the shape in which our stop arrived."""
+    return ErrorEntry(
+        attempt=entry.attempt,
+        kind=kind,
+        type=entry.type,
+        message=message,
+        trace=entry.trace,
+        place=entry.place,
+        pod=entry.pod,
+        started_at=entry.started_at,
+    )

@@ -1,0 +1,86 @@
+"""Rescuer: gives the jobs of dead pods to the living, and ends runs that are far beyond their deadline.
+
+Safe to run in every pod at once: each rescue is a Change that names the claim's token and is refused if the pod has
+come back to life meanwhile. The loser of the race changes nothing.
+
+After a pause of its own (the process was stopped, or could not reach the storage) every lease looks over, that of the
+living too. So it then waits one beat before the first rescue, for live pods to speak.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Final
+
+from ...config import Timing
+from ...core import lifecycle
+from ...core.job import Change, Job
+from ...ports import Abandoned, Storage
+
+log = logging.getLogger("treadle.rescuer")
+
+CHUNK: Final = 500
+
+
+class Rescuer:
+    name = "rescuer"
+
+    def __init__(
+        self,
+        storage: Storage,
+        timing: Timing,
+        chance: random.Random,
+        *,
+        every: float,
+        jitter: float,
+        rescued: Callable[[Change, Job], None],
+    ) -> None:
+        self.every = every
+        self.jitter = jitter
+        self.counts: Counter[str] = Counter()
+        self._storage = storage
+        self._timing = timing
+        self._chance = chance
+        self._rescued = rescued
+        self._looked: float | None = None
+        self._hold_until = 0.0
+
+    async def run_once(self) -> None:
+        now = time.monotonic()
+        if self._looked is not None and now - self._looked > max(3 * self.every, self._timing.beat):
+            self._hold_until = now + self._timing.beat
+        self._looked = now
+        if now < self._hold_until:
+            return
+        while await self._pass() == CHUNK:
+            pass
+        self._looked = time.monotonic()
+
+    async def _pass(self) -> int:
+        """One chunk. Answers with how many were rescued."""
+        found = await self._storage.abandoned(CHUNK, self._timing.overdue)
+        if not found:
+            return 0
+        changes = [self._change(each) for each in found]
+        rescued = 0
+        for each, change, answer in zip(found, changes, await self._storage.apply(changes), strict=True):
+            if answer.accepted:
+                rescued += 1
+                self.counts[each.why] += 1
+                self._rescued(change, each.job)
+                log.warning("job %s (%s) of pod %s: %s", each.job.id, each.job.task, each.label, _told(each, change))
+        return rescued
+
+    def _change(self, abandoned: Abandoned) -> Change:
+        if abandoned.why == "lease":
+            return lifecycle.rescue(abandoned.job, abandoned.label)
+        return lifecycle.expire(abandoned.job, self._chance.random())
+
+
+def _told(abandoned: Abandoned, change: Change) -> str:
+    cause = "its pod is gone" if abandoned.why == "lease" else "it ran past its deadline"
+    return f"{cause}; {change.why} after attempt {abandoned.job.attempt}"

@@ -1,0 +1,311 @@
+"""Turner: the pod's rounds. Each turn writes all that has finished and takes all that is due, together.
+
+The idea
+--------
+There is one turn under way at a time, and no timer. While it is under way, runs end and wakes arrive; they fill the
+next turn, which starts the moment this one is answered. So batches grow with load by themselves: a job alone is served
+at once, and a thousand jobs share a commit. `apply` and `claim` are sent side by side; a storage that can writes both
+in one commit.
+
+What starts a turn
+------------------
+A run that ended, a wake, the next known due time, or the poll. After a claim that brought something the Turner looks
+again with the next turn; after an empty one it rests. A claim asks for no more than can start at once, so nothing that
+was claimed waits in memory.
+
+When the storage is away
+------------------------
+The turn fails as a whole or in half. Changes that were not answered are kept, in order, and sent again with the next
+turn: a finish that had been accepted is accepted again, by its token. A claim that was not answered may have been
+carried out all the same: its token is remembered, and before anything new is claimed the storage is asked what that token holds.
+Nothing new is claimed meanwhile, so what waits here is never more than the pod's slots. The pause between turns grows
+from 1 s to 30 s, with jitter; one line is logged when the trouble starts and one when it is over.
+
+What a refused Change means
+---------------------------
+*Stale*: the claim is not ours any more; the Change is dropped and counted. *Cancel wanted*: somebody asked while the
+run was ending; the core says what to write instead. *Its follow-ups are bad*: the finish is sent without them, because
+an effect has happened and must not be repeated for the sake of a follow-up.
+
+At shutdown
+-----------
+`stop_claiming` first; turns go on, to write what ends during the drain. `flush` waits until nothing is left to write. What cannot be written by then is rescued by others: the claim's lease ends with the pod.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from ..core import demand, lifecycle
+from ..core.job import Change, Job
+from ..core.outcome import Outcome
+from ..ports import Applied, Claimed, Lane, Storage, Want
+from .roster import Roster
+from .run import Run
+
+log = logging.getLogger("treadle.turner")
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 30.0
+
+
+class Finish(msgspec.Struct):
+    """A Change on its way, and the run it speaks for (None: a claim that was given back unstarted)."""
+
+    change: Change
+    run: Run | None
+
+
+class Turner:
+    def __init__(
+        self,
+        *,
+        storage: Storage,
+        roster: Roster,
+        start: Callable[[Sequence[Job]], None],
+        accepted: Callable[[Change, Job], None],
+        may_claim: Callable[[], bool],
+        batch: int,
+        poll: float,
+        chance: random.Random,
+    ) -> None:
+        self.pod = ""  # set when the pod registers, and again when it registers anew
+        self.counts: Counter[str] = Counter()
+        self.idle = asyncio.Event()  # nothing under way, nothing to write, and the last claim was empty
+        self.claiming = True
+        self._storage = storage
+        self._roster = roster
+        self._start = start
+        self._accepted = accepted
+        self._may_claim = may_claim
+        self._batch = batch
+        self._poll = poll
+        self._chance = chance
+        self._pending: list[Finish] = []
+        self._unanswered: list[str] = []  # tokens of claims whose answer was lost
+        self._in_flight: str | None = None
+        self._hungry = True
+        self._nudged = asyncio.Event()
+        self._written = asyncio.Event()
+        self._written.set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._pause = 0.0
+        self._tokens = 0
+        self._salt = f"{chance.getrandbits(64):016x}"
+
+    # What others tell the Turner -------------------------------------------------------------------------------------
+
+    def wake(self) -> None:
+        """There may be work. Called on the loop."""
+        self._hungry = True
+        self._nudged.set()
+
+    def finished(self, run: Run, outcome: Outcome) -> None:
+        """A run has ended (or was given up): its Change rides with the next turn."""
+        run.done = True
+        self._roster.free_slot(run)
+        if run.reason == "lost":
+            self.counts["lost"] += 1
+            self._roster.settle(run)
+            self._nudged.set()
+            return
+        job = run.job
+        if run.reason == "cancel":
+            job = msgspec.structs.replace(job, cancel_wanted=True)
+        change = lifecycle.finish(job, outcome, run.task.retry, self._chance.random())
+        self._send_later(Finish(change, run))
+
+    def give_back(self, job: Job) -> None:
+        """Return a claim unstarted, uncharged."""
+        self._send_later(Finish(lifecycle.release(job), None))
+
+    def _send_later(self, finish: Finish) -> None:
+        self._pending.append(finish)
+        self._written.clear()
+        self.idle.clear()
+        self._nudged.set()
+
+    def stop_claiming(self) -> None:
+        self.claiming = False
+        self._nudged.set()
+
+    def forget(self) -> None:
+        """The pod was declared lost: nothing that was claimed under its old id may be written any more."""
+        self.counts["stale"] += len(self._pending)
+        self._pending.clear()
+        self._unanswered.clear()
+
+    def take_up(self, token: str) -> None:
+        """A beat showed claims that nobody here knows: their answer was lost. Ask for them, and run them."""
+        self._unanswered.append(token)
+        self.wake()
+
+    @property
+    def unwritten(self) -> int:
+        return len(self._pending)
+
+    def knows(self, token: str) -> bool:
+        """Whether a claim with this token is still under way, so that its jobs are no surprise."""
+        return token == self._in_flight or token in self._unanswered
+
+    # Turns -----------------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Turn for ever. Cancel it only after `flush`: a turn that is cut short forgets what it was sending."""
+        self._nudged.set()
+        while True:
+            await self._nudged.wait()
+            self._nudged.clear()
+            if self._pause:
+                await asyncio.sleep(self._trouble_pause())
+            self._arm(await self.turn())
+
+    async def turn(self) -> float:
+        """One round. Answers with how long to rest if nothing nudges us before."""
+        finishes, self._pending = self._pending, []
+        if self._unanswered:
+            await self._recover()
+        wants = () if self._unanswered else self._wants()
+        if not finishes and not wants:
+            return self._rest(None)
+        applied, claimed = await self._send(finishes, wants)
+        trouble = applied if isinstance(applied, BaseException) else None
+        if isinstance(applied, BaseException):
+            self._pending[:0] = finishes
+        else:
+            self._settle(finishes, applied)
+        if isinstance(claimed, Claimed):
+            self._take(claimed)
+        elif claimed is not None:
+            trouble = trouble or claimed
+        self._note(trouble)
+        return self._rest(claimed if isinstance(claimed, Claimed) else None)
+
+    async def flush(self) -> None:
+        """Wait until everything that has ended is written. The caller sets the limit."""
+        await self._written.wait()
+
+    async def _send(
+        self, finishes: list[Finish], wants: tuple[Want, ...]
+    ) -> tuple[Sequence[Applied] | BaseException, Claimed | BaseException | None]:
+        changes = [finish.change for finish in finishes]
+        if not wants:
+            return await _caught(self._storage.apply(changes)), None
+        self._in_flight = token = self._fresh_token()
+        try:
+            if not changes:
+                claimed: Any = await _caught(self._storage.claim(self.pod, token, wants))
+                return (), self._keep_token(token, claimed)
+            applied, claimed = await asyncio.gather(
+                self._storage.apply(changes), self._storage.claim(self.pod, token, wants), return_exceptions=True
+            )
+            return applied, self._keep_token(token, claimed)
+        finally:
+            self._in_flight = None
+
+    def _keep_token(self, token: str, claimed: Claimed | BaseException) -> Claimed | BaseException:
+        if isinstance(claimed, BaseException):
+            self._unanswered.append(token)
+        return claimed
+
+    async def _recover(self) -> None:
+        """Ask what the claims held whose answers were lost. They are settled before anything new is claimed."""
+        for token in list(self._unanswered):
+            jobs = await _caught(self._storage.recover(self.pod, token))
+            if isinstance(jobs, BaseException):
+                return
+            self._unanswered.remove(token)
+            unknown = [job for job in jobs if (job.id, token) not in self._roster.in_hand]
+            self.counts["recovered"] += len(unknown)
+            self._start(unknown)
+
+    def _settle(self, finishes: list[Finish], answers: Sequence[Applied]) -> None:
+        for finish, answer in zip(finishes, answers, strict=True):
+            change, run = finish.change, finish.run
+            if answer.accepted:
+                self.counts[change.why] += 1
+                if run is not None:
+                    self._roster.settle(run)
+                    if not answer.repeated:
+                        self._accepted(change, run.job)
+            elif answer.cancel_wanted:
+                self._pending.append(Finish(lifecycle.obey_cancel(change), run))
+            elif answer.error is not None and change.follow_ups:
+                log.error("job %s: finished without its follow-ups: %s", change.id, answer.error)
+                self._pending.append(Finish(msgspec.structs.replace(change, follow_ups=()), run))
+            else:
+                self.counts["stale"] += 1
+                log.info("job %s: %s came too late (it is %s now)", change.id, change.why, answer.state)
+                if run is not None:
+                    self._roster.settle(run)
+
+    def _take(self, claimed: Claimed) -> None:
+        self._hungry = bool(claimed.jobs)
+        if claimed.jobs:
+            self.counts["claimed"] += len(claimed.jobs)
+            self.idle.clear()
+            self._start(claimed.jobs)
+
+    def _wants(self) -> tuple[Want, ...]:
+        if not (self._hungry and self.claiming and self._may_claim()):
+            return ()
+        asks = demand.plan(self._roster.rooms(), self._batch)
+        return tuple(
+            Want(ask.queue, ask.limit, tuple(Lane(tasks, limit) for tasks, limit in ask.groups)) for ask in asks
+        )
+
+    def _fresh_token(self) -> str:
+        # The random part makes tokens of other pods, of earlier lives and of restored databases all different.
+        self._tokens += 1
+        return f"{self._salt}{self._tokens:x}"
+
+    # Rest and trouble ------------------------------------------------------------------------------------------------
+
+    def _rest(self, claimed: Claimed | None) -> float:
+        if self._pending:
+            self._nudged.set()
+        else:
+            self._written.set()
+            if not self._hungry and not self._roster.in_hand:
+                self.idle.set()
+        if claimed is not None and claimed.more and self._wants():
+            self._nudged.set()  # the batch was cut: there is room, and there is more
+        return demand.rest(claimed.next_due if claimed else None, self._poll, self._chance.random())
+
+    def _arm(self, rest: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_later(rest, self.wake)
+
+    def _note(self, trouble: BaseException | None) -> None:
+        if trouble is not None:
+            if not self._pause:
+                log.warning("storage trouble; what has ended is kept and sent again: %s", trouble)
+            self._pause = min(LONGEST_PAUSE, self._pause * 2 or FIRST_PAUSE)
+            self.counts["errors"] += 1
+            self._nudged.set()
+        elif self._pause:
+            log.warning("the storage answers again")
+            self._pause = 0.0
+            self.wake()
+
+    def _trouble_pause(self) -> float:
+        # A pod that is leaving has no time for long pauses.
+        pause = self._pause if self.claiming else min(self._pause, FIRST_PAUSE)
+        return pause * (0.5 + 0.5 * self._chance.random())
+
+
+async def _caught(call: Any) -> Any:
+    """The answer, or the exception in its place; our own cancellation passes."""
+    try:
+        return await call
+    except Exception as error:
+        return error
