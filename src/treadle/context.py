@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 from .core import ids, names, payload
 from .core.duration import Duration, seconds
 from .core.errors import JobCancelled, JobFailed
-from .core.job import DEFAULT_MAX_ATTEMPTS, NO_TIMEOUT, Job, NewJob, State
+from .core.job import DEFAULT_MAX_ATTEMPTS, NO_TIMEOUT, ErrorEntry, Job, NewJob, State
 from .core.unique import Unique
 from .core.view import ErrorView, JobView, job_view
 
@@ -67,10 +67,10 @@ def amend(
     tags: Iterable[str] | None = None,
     reason: str | None = None,
     within: object = None,
-    timeout: Duration | None | UnsetType = UNSET,
+    timeout: Duration | UnsetType | None = UNSET,
     max_attempts: int | None = None,
     meta: Mapping[str, object] | None = None,
-    id: str | None = None,
+    id: str | None = None,  # noqa: A002
 ) -> Options:
     """The options with these instead, each checked where it was written. Tags are added to those that are there."""
     if delay is not None and at is not None:
@@ -126,7 +126,7 @@ def unique_rule(unique: str | Unique | bool | None) -> Unique | None:
         return Unique(key=unique)
     if isinstance(unique, bool):
         return Unique() if unique else None
-    if unique is not None and not isinstance(unique, Unique):
+    if unique is not None and not isinstance(cast("object", unique), Unique):
         raise ValueError("unique must be a key, a Unique, or True: one live job per task and arguments")
     return unique
 
@@ -170,9 +170,9 @@ class Door(Protocol):
     def prepare(self, call: Call[Any]) -> NewJob: ...
     async def enqueue(self, call: Call[R]) -> Handle[R]: ...
     def enqueue_sync(self, call: Call[R]) -> Handle[R]: ...
-    async def status(self, id: str) -> JobView: ...
-    async def wait_for_end(self, id: str, timeout: Duration | None) -> Job: ...
-    async def cancel(self, id: str) -> CancelAnswer: ...
+    async def status(self, job_id: str) -> JobView: ...
+    async def wait_for_end(self, job_id: str, timeout: Duration | None) -> Job: ...
+    async def cancel(self, job_id: str) -> CancelAnswer: ...
     def run_sync(self, work: Coroutine[Any, Any, R]) -> R: ...
 
 
@@ -183,9 +183,9 @@ class Handle(Generic[R_co]):
     __slots__ = ("_decode", "_door", "id", "outcome")
 
     def __init__(
-        self, id: str, outcome: EnqueueOutcome, door: Door, decode: Callable[[str | None], R_co] | None = None
+        self, job_id: str, outcome: EnqueueOutcome, door: Door, decode: Callable[[str | None], R_co] | None = None
     ) -> None:
-        self.id = id
+        self.id = job_id
         self.outcome: EnqueueOutcome = outcome
         self._door = door
         self._decode: Callable[[str | None], R_co] = decode or _plain_result
@@ -209,7 +209,7 @@ class Handle(Generic[R_co]):
         last = job.error
         if job.state is State.CANCELLED:
             raise JobCancelled(f"job {job.id} ({job.task}) was cancelled")
-        kind, words = ("error", "") if last is None else (last.kind, _words(last.type, last.message))
+        kind, words = ("error", "") if last is None else (last.kind, _words(last))
         raise JobFailed(f"job {job.id} ({job.task}) failed after {job.attempt} attempts: {kind}: {words}", kind, words)
 
     async def cancel(self) -> CancelAnswer:
@@ -230,8 +230,8 @@ def _plain_result(text: str | None) -> Any:
     return None if text is None else payload.decode_trusted(text)
 
 
-def _words(type: str, message: str) -> str:
-    return f"{type}: {message}" if type and message else type or message
+def _words(error: ErrorEntry) -> str:
+    return f"{error.type}: {error.message}" if error.type and error.message else error.type or error.message
 
 
 # ---------------------------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from collections import abc
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, Self, TypeVar, cast, overload
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -57,7 +57,7 @@ class Task(Generic[P, R_co]):
         executor: ExecutorName | None = None,
         queue: str | None = None,
         retry: Retry | int | None = None,
-        timeout: Duration | None | UnsetType = UNSET,
+        timeout: Duration | UnsetType | None = UNSET,
         priority: int = 0,
         unique: Unique | str | bool | None = None,
         tags: Iterable[str] = (),
@@ -104,10 +104,10 @@ class Task(Generic[P, R_co]):
         tags: Iterable[str] | None = None,
         reason: str | None = None,
         within: object = None,
-        timeout: Duration | None | UnsetType = UNSET,
+        timeout: Duration | UnsetType | None = UNSET,
         max_attempts: int | None = None,
         meta: Mapping[str, object] | None = None,
-        id: str | None = None,
+        id: str | None = None,  # noqa: A002
     ) -> Self:
         """The same task with other options for what is enqueued through it. Tags are added to the task's own.
 
@@ -157,8 +157,7 @@ class Task(Generic[P, R_co]):
 
     def decode_result(self, text: str | None) -> R_co:
         """A stored result as the function's return annotation has it."""
-        result: Any = None if text is None else self._signature.convert("return", payload.decode_trusted(text))
-        return result
+        return cast("R_co", None if text is None else self._signature.convert("return", payload.decode_trusted(text)))
 
     def _visible(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return (Context.without_job(self.name), *args) if self.takes_context else args
@@ -227,14 +226,14 @@ class Registry:
         name: str | None = None,
         queue: str | None = None,
         retry: Retry | int | None = None,
-        timeout: Duration | None | UnsetType = UNSET,
+        timeout: Duration | UnsetType | None = UNSET,
         priority: int = 0,
         executor: ExecutorName | None = None,
         unique: Unique | str | bool | None = None,
         tags: Iterable[str] = (),
         aliases: Iterable[str] = (),
     ) -> Declare: ...
-    def task(self, function: Function | None = None, /, **options: Any) -> Any:
+    def task(self, function: Function | None = None, **options: Any) -> Any:
         """Declare a function as a task.
 
         Its name is `module.function` unless `name` is given; in the module that was started (`__main__`) the name it
@@ -249,8 +248,11 @@ class Registry:
             raise ConfigError(f"@task needs a function, not {function!r}")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise ConfigError(f"task {function.__name__}: a generator cannot be a task; return a value instead")
-        kind = AsyncTask if inspect.iscoroutinefunction(function) else SyncTask
-        task: Task[..., Any] = kind(function, self, **options)
+        task: Task[..., Any]
+        if inspect.iscoroutinefunction(function):
+            task = AsyncTask[..., Any](function, self, **options)
+        else:
+            task = SyncTask[..., Any](function, self, **options)
         homes = self._upwards()
         for home in homes:
             home._check_free(task)
@@ -291,7 +293,7 @@ class Registry:
         return [door for parent in list(self._parents) for door in parent._doors()]
 
     def _upwards(self) -> list[Registry]:
-        found = [self]
+        found: list[Registry] = [self]
         for parent in list(self._parents):
             found += [home for home in parent._upwards() if home not in found]
         return found
@@ -335,7 +337,7 @@ def _retry(retry: Retry | int | None) -> Retry:
         return Retry()
     if isinstance(retry, Retry):
         return retry
-    if isinstance(retry, int) and not isinstance(retry, bool):
+    if type(retry) is int:
         return Retry(max_attempts=retry)
     raise ValueError(f"retry must be a Retry or a number of attempts, not {type(retry).__name__}")
 
@@ -413,7 +415,7 @@ class _Signature:
     def decode(self, arguments: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         if not isinstance(arguments, dict):
             raise PayloadError(f"the arguments of {self._task} must be a JSON object")
-        found: dict[str, Any] = arguments
+        found = cast("dict[str, Any]", arguments)
         if not (self._is_simple and self._required <= found.keys() <= self._names):
             try:
                 self.check(found)
@@ -424,7 +426,7 @@ class _Signature:
                 found[name] = self.convert(name, found[name])
         if self._is_simple:
             return (), found
-        bound = inspect.BoundArguments(self._signature, found)  # type: ignore[arg-type]
+        bound = inspect.BoundArguments(self._signature, found)
         bound.apply_defaults()
         return bound.args, bound.kwargs
 
@@ -527,7 +529,7 @@ def _leaves(annotation: Any, depth: int) -> typing.Iterator[Any]:
 
 
 def _is_convertible(kind: Any) -> bool:
-    if not isinstance(kind, type):
+    if not inspect.isclass(kind):
         return False
     return issubclass(kind, _CONVERTED) or dataclasses.is_dataclass(kind) or hasattr(kind, "model_validate")
 

@@ -54,6 +54,16 @@ class Verbs(click.Group):
         self.examples = tuple(examples)
         self.aliases: dict[str, str] = {}
 
+    def verb(self, name: str, *examples: str) -> Callable[[Callable[..., int | None]], Verb]:
+        """`verb`, as a member of this group."""
+
+        def made(function: Callable[..., int | None]) -> Verb:
+            command = verb(name, *examples)(function)
+            self.add_command(command)
+            return command
+
+        return made
+
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         return super().get_command(ctx, self.aliases.get(cmd_name, cmd_name))
 

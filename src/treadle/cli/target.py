@@ -22,6 +22,7 @@ from ..core.errors import ConfigError, StorageUnavailable
 
 if TYPE_CHECKING:
     from ..app import App
+    from ..ports import Storage
 
 PLACES: Final = ("app", "jobs", "tasks", "main")
 _SQLITE: Final = "sqlite:///"
@@ -43,6 +44,24 @@ def with_storage(config: Config, work: Callable[[App], Awaitable[T]], *, create:
     async def run() -> T:
         async with App(url) as app:
             return await work(app)
+
+    return asyncio.run(run())
+
+
+def with_bare_storage(config: Config, work: Callable[[Storage], Awaitable[T]], *, create: bool = False) -> T:
+    """Run `work` on a storage that is not open: opening may refuse the very schema that somebody came to look at."""
+    from ..app import App
+
+    url = url_of(config)
+    if not create:
+        must_exist(url)
+
+    async def run() -> T:
+        storage = App(url).storage
+        try:
+            return await work(storage)
+        finally:
+            await storage.close()
 
     return asyncio.run(run())
 

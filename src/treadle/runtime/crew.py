@@ -26,7 +26,7 @@ class Crew:
         roster: Roster,
         turner: Turner,
         executors: Mapping[str, Executor],
-        tasks: Mapping[str, Task[..., Any]],
+        find: Callable[[str], Task[..., Any] | None],
         door: Door | None,
         cancel_grace: float,
         state: Any,
@@ -37,7 +37,7 @@ class Crew:
         self._roster = roster
         self._turner = turner
         self._executors = executors
-        self._tasks = tasks
+        self._find = find
         self._door = door
         self._cancel_grace = cancel_grace
         self._state = state
@@ -47,7 +47,7 @@ class Crew:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, job: Job) -> None:
-        task = self._tasks.get(job.task)
+        task = self._find(job.task)
         slot = self._roster.take_slot(job.queue)
         if task is None or slot is None:
             self._turner.give_back(job)

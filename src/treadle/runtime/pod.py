@@ -121,10 +121,12 @@ class Pod:
 
     def _build(self) -> None:
         """A start after a stop begins with nothing left over."""
+        tasks = self._registry.tasks.values()
         by_executor = {
-            name: frozenset(each for each, task in self._registry.tasks.items() if task.executor == name)
+            name: frozenset(each for task in tasks if task.executor == name for each in (task.name, *task.aliases))
             for name in self._executors
         }
+        self._known = tuple(sorted(frozenset[str]().union(*by_executor.values())))
         self.roster = Roster(self._queues, self._executors, by_executor)
         self.turner = Turner(
             storage=self._storage,
@@ -140,7 +142,7 @@ class Pod:
             roster=self.roster,
             turner=self.turner,
             executors=self._executors,
-            tasks=self._registry.tasks,
+            find=self._registry.find,
             door=self._door,
             cancel_grace=self.timing.cancel_grace,
             state=self._state,
@@ -190,7 +192,7 @@ class Pod:
             pid=os.getpid(),
             version=self._version,
             queues=self._queues,
-            tasks=tuple(sorted(self._registry.tasks)),
+            tasks=self._known,
             lease=self.timing.lease,
         )
         await self._storage.register(card)

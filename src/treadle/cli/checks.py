@@ -1,0 +1,126 @@
+"""What `treadle doctor` looks at, beside the facts that a storage knows of itself. Values in, Facts out.
+
+Codes are stable: people search for them. D00x the place, D01x the cluster, D02x the jobs; a storage has its own.
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from ..core import duration
+from ..core.view import JobView, PodView, QueueView
+from ..ports import Fact, SchemaStatus
+
+PREFIX: Final = "TREADLE-"
+OLDEST_PYTHON: Final = (3, 11)
+FUTURE: Final = 60.0  # a job made so much later than now: somebody's clock is wrong
+# Before the first release of Treadle: a machine whose clock was never set.
+EPOCH: Final = 1_760_000_000.0
+
+
+def python(version: tuple[int, ...] = sys.version_info[:3]) -> Fact:
+    said = f"Python {'.'.join(map(str, version))} on {platform.system()}"
+    if version < OLDEST_PYTHON:
+        return Fact("TREADLE-D001", "error", said, "Treadle needs Python 3.11 or newer")
+    return Fact("TREADLE-D001", "ok", said)
+
+
+def unreachable(why: str) -> Fact:
+    return Fact("TREADLE-D002", "error", why, "check --url, TREADLE_URL and treadle.toml")
+
+
+def reachable(url: str, version: str) -> Fact:
+    return Fact("TREADLE-D002", "ok", f"{url} answers (treadle {version})")
+
+
+def schema(status: SchemaStatus) -> Fact:
+    said = f"schema {status.current} of {status.newest}"
+    if status.current < status.newest:
+        return Fact("TREADLE-D003", "error", f"{said}: it must be migrated", "treadle db migrate")
+    if status.current > status.newest:
+        return Fact("TREADLE-D003", "warn", f"{said}: it is newer than this version", "upgrade Treadle here too")
+    return Fact("TREADLE-D003", "ok", said)
+
+
+def clock(now: float, newest: JobView | None, pods: Sequence[PodView]) -> Fact:
+    if now < EPOCH:
+        return Fact("TREADLE-D004", "error", "this machine's clock was never set", "set it, and keep it set (NTP)")
+    seen = [newest.created_at.timestamp()] if newest is not None else []
+    ahead = max([*seen, *(pod.beat_at.timestamp() for pod in pods)], default=now) - now
+    if ahead > FUTURE:
+        said = f"the storage holds moments {duration.words(round(ahead))} ahead of this machine's clock"
+        return Fact("TREADLE-D004", "error", said, "compare the clocks of all machines (NTP); a clock may have been set back")
+    return Fact("TREADLE-D004", "ok", "the clocks agree")
+
+
+def pods(found: Sequence[PodView]) -> list[Fact]:
+    live = [pod for pod in found if pod.state == "live"]
+    gone = [pod for pod in found if pod.state != "live"]
+    facts = [
+        Fact("TREADLE-D010", "ok", f"{_many(len(live), 'live pod')}")
+        if live
+        else Fact("TREADLE-D010", "warn", "no live pod: nothing is being run", "treadle worker -A module:app -q default")
+    ]
+    if gone:
+        names = ", ".join(f"{pod.label} ({pod.state})" for pod in gone[:5])
+        remedy = "their jobs are rescued by any live pod" if live else "start a pod: it rescues their jobs"
+        facts.append(Fact("TREADLE-D011", "warn", f"{_many(len(gone), 'pod')} went without signing off: {names}", remedy))
+    if live and not any(pod.leader for pod in live):
+        remedy = "wait a few seconds; if it stays so, start a pod without --no-lead and TREADLE_DISABLE=services"
+        facts.append(Fact("TREADLE-D012", "warn", "no pod leads: abandoned jobs are not looked for everywhere", remedy))
+    return facts
+
+
+def queues(found: Sequence[QueueView]) -> list[Fact]:
+    facts: list[Fact] = []
+    for queue in found:
+        if queue.pods:
+            text = f"queue {queue.name}: {_many(queue.pods, 'live pod')}, {_many(queue.slots, 'slot')}"
+            facts.append(Fact("TREADLE-D013", "ok", text))
+        elif queue.ready:
+            text = f"queue {queue.name} has {_capped(queue.ready, queue)} ready, and no live pod serves it"
+            facts.append(Fact("TREADLE-D013", "error", text, f"treadle worker -q {queue.name}"))
+        elif queue.scheduled or queue.waiting:
+            text = f"queue {queue.name} has work for later, and no live pod serves it"
+            facts.append(Fact("TREADLE-D013", "warn", text, f"treadle worker -q {queue.name}"))
+        if queue.paused:
+            by = f" by {queue.paused_by}" if queue.paused_by else ""
+            why = f": {queue.pause_reason}" if queue.pause_reason else ""
+            text = f"queue {queue.name} is paused{by}{why}"
+            facts.append(Fact("TREADLE-D014", "warn", text, f"treadle queues resume {queue.name}"))
+        if queue.max_workers == 0:
+            text = f"queue {queue.name} may have no workers (max_workers = 0)"
+            facts.append(Fact("TREADLE-D015", "warn", text, f"treadle queues set {queue.name} --max-workers none"))
+    return facts
+
+
+def tasks(wanted: Collection[str], found: Sequence[PodView]) -> list[Fact]:
+    """`wanted`: the tasks of jobs that could start. Asked only while a pod lives: else nobody knows any task."""
+    live = [pod for pod in found if pod.state == "live"]
+    if not live:
+        return []
+    unknown = sorted(set(wanted) - {task for pod in live for task in pod.tasks})
+    if not unknown:
+        return [Fact("TREADLE-D020", "ok", "every task that jobs ask for is known to a live pod")]
+    text = f"no live pod knows {', '.join(unknown[:5])}{' …' if len(unknown) > 5 else ''}"
+    remedy = "deploy a worker that has it, or `treadle jobs cancel task:" + unknown[0] + "`"
+    return [Fact("TREADLE-D020", "error", text, remedy)]
+
+
+def stuck(counts: Mapping[str, int], *, has_pods: bool) -> Fact:
+    number = sum(counts.values())
+    if not number:
+        return Fact("TREADLE-D021", "ok", "no job is stuck")
+    remedy = "a live pod rescues them within a minute" if has_pods else "start a pod: it rescues them"
+    return Fact("TREADLE-D021", "warn", f"{_many(number, 'job')} running under a lease that is over", remedy)
+
+
+def _many(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _capped(number: int, queue: QueueView) -> str:
+    return f"{number:,}{'+' if number >= queue.capped_at else ''} job{'' if number == 1 else 's'}"

@@ -1,0 +1,137 @@
+"""`treadle enqueue`: ask for a job by the name of its task."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ..config import Config
+from ..core import ids, names
+from ..core.errors import UnknownTask
+from . import target
+from .command import Invocation, verb
+from .params import DURATION, INSTANT, QUEUE
+
+if TYPE_CHECKING:
+    from ..app import App
+
+
+@verb(
+    "enqueue",
+    "treadle enqueue welcome user_id=42 --delay 5m",
+    """treadle enqueue report '{"month": "2026-10"}' --queue reports --wait""",
+)
+@click.argument("task")
+@click.argument("arguments", nargs=-1, metavar="[JSON | NAME=VALUE …]")
+@click.option("--delay", type=DURATION, help="Not before so long from now: 5m.")
+@click.option("--at", type=INSTANT, help="Not before this moment: 2026-11-15T09:00Z.")
+@click.option("--queue", type=QUEUE, help="Another queue than the task's own.")
+@click.option("--priority", type=click.IntRange(-100, 100), help="-100 to 100, higher first.")
+@click.option("--unique", metavar="KEY", help="At most one live job with this key.")
+@click.option("--tag", "tags", multiple=True, help="May be given several times.")
+@click.option("--reason", help="Why; kept with the job.")
+@click.option("--max-attempts", type=click.IntRange(1), metavar="N")
+@click.option("--timeout", type=DURATION, help="How long one attempt may take.")
+@click.option("--id", metavar="UUID", help="The job's id: sent twice, it is enqueued once.")
+@click.option("--wait", is_flag=True, help="Wait for the end and print the result; exit code 1 if it failed.")
+@click.option("--timeout-wait", type=DURATION, help="How long to wait at most.")
+def enqueue(
+    call: Invocation, task: str, arguments: Sequence[str], wait: bool, timeout_wait: float | None, **options: Any
+) -> None:
+    """Enqueue a job of TASK, with its arguments as a JSON object or as NAME=VALUE.
+
+    A VALUE that is JSON is taken as such (42, true, null, [1,2]), anything else as text.
+    """
+    payload = read_arguments(arguments)
+    if options["delay"] is not None and options["at"] is not None:
+        raise click.UsageError("--delay and --at exclude each other")
+    if options["id"] is not None and not ids.is_id(options["id"]):
+        raise click.UsageError("--id must be a UUID in its usual form")
+    config = call.config()
+    app = _app(call, config, task)
+    given = {name: value for name, value in options.items() if value is not None and value != ()}
+    asyncio.run(_enqueue(call, app, task, payload, given, wait or timeout_wait is not None, timeout_wait))
+
+
+async def _enqueue(
+    call: Invocation,
+    app: App,
+    task: str,
+    payload: dict[str, Any],
+    options: dict[str, Any],
+    wait: bool,
+    timeout: float | None,
+) -> None:
+    async with app:
+        handle = await app.enqueue(task, payload, **options)
+        if handle.outcome != "inserted":
+            call.out.say(f"{handle.outcome}: a live job holds the key")
+        if not wait:
+            if call.out.as_json:
+                call.out.data({"id": handle.id, "outcome": handle.outcome})
+            else:
+                call.out.line(handle.id)
+            return
+        call.out.say(f"{handle.id}: waiting for its end")
+        result = await handle.result(timeout)
+        if call.out.as_json:
+            call.out.data({"id": handle.id, "outcome": handle.outcome, "state": "succeeded", "result": result})
+        else:
+            call.out.line(json.dumps(result, ensure_ascii=False, default=str))
+
+
+def read_arguments(arguments: Sequence[str]) -> dict[str, Any]:
+    """What a task is called with, from the command line."""
+    if len(arguments) == 1 and arguments[0].lstrip().startswith(("{", "[")):
+        try:
+            value = json.loads(arguments[0], parse_constant=_no_constant)
+        except ValueError as error:
+            raise click.UsageError(f"the arguments are not valid JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise click.UsageError('the arguments must be an object, for example {"user_id": 42}')
+        return value  # pyright: ignore[reportUnknownVariableType]
+    found: dict[str, Any] = {}
+    for argument in arguments:
+        name, equals, text = argument.partition("=")
+        if not equals or not name.isidentifier():
+            raise click.UsageError(f"{argument!r} is not NAME=VALUE; or give one JSON object")
+        if name in found:
+            raise click.UsageError(f"{name} is given twice")
+        found[name] = _value(text)
+    return found
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except ValueError:
+        return text
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _app(call: Invocation, config: Config, task: str) -> App:
+    """The App whose task it is, if there is one to be found; else one that knows nothing but the storage."""
+    from ..app import App
+
+    target.prefer_url(config)
+    app = target.load_app(config) if config.is_set("app") else target.discover()
+    if app is None:
+        return App(config.url)
+    known = target.task_names(app)
+    if task not in known:
+        near = names.suggest(task, known)
+        said = f'no task "{task}" in the App' + (f'; did you mean "{near}"?' if near else "")
+        if config.is_set("app"):
+            raise UnknownTask(said + ("" if near else f"; it has {', '.join(sorted(known)[:10]) or 'none'}"))
+        call.out.warn(f"{said}; enqueued all the same: no App was named (-A)")
+    return app
+
+
+__all__ = ["enqueue", "read_arguments"]

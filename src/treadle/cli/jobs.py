@@ -1,0 +1,186 @@
+"""`treadle jobs`: find, show, and change what is there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from ..core import duration
+from ..core.errors import JobNotFound
+from . import members, shared
+from .command import Invocation, Verbs
+from .confirm import confirm
+from .errors import DONE
+from .params import DURATION, INSTANT
+from .target import with_storage
+
+if TYPE_CHECKING:
+    from ..app import App
+    from ..core.view import ErrorView, JobView
+
+PAGE: Final = 500
+_MESSAGE: Final = 60
+
+jobs = Verbs(
+    "jobs",
+    help="Find, show and change jobs.",
+    examples=("treadle jobs find 'state:failed age:<1h'", "treadle jobs revive 'state:failed error:Timeout' --dry-run"),
+)
+jobs.aliases = {"retry": "revive", "remove": "delete"}
+
+
+@jobs.verb(
+    "find",
+    "treadle jobs find 'state:failed queue:mail age:<1h'",
+    "treadle jobs find 'task:send_* args.user.id:42' --limit 500 --json | jq .id",
+)
+@click.argument("filter", nargs=-1)
+@click.option("--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N")
+def find(call: Invocation, filter: Sequence[str], limit: int) -> None:
+    """List jobs, newest first.
+
+    FILTER: words that must all hold. state: queue: task: tag: is:retrying|stuck|due age:>1h attempt:>3 args.user.id:42
+    error:Timeout "some text"; a comma means any of, a leading minus means not, a trailing * means begins with.
+    """
+
+    async def work(app: App) -> tuple[list[JobView], bool, int | None]:
+        found: list[JobView] = []
+        cursor, newest_only = None, None
+        while len(found) < limit:
+            page = await app.jobs.find(" ".join(filter), limit=min(PAGE, limit - len(found)), cursor=cursor)
+            found += page.jobs
+            cursor, newest_only = page.next, page.newest_only
+            if cursor is None:
+                break
+        return found, cursor is not None, newest_only
+
+    found, more, newest_only = with_storage(call.config(), work)
+    if call.out.as_json:
+        from ..core.view import as_json
+
+        for job in found:
+            call.out.data(as_json(job))
+    elif found:
+        call.out.table(
+            ("id", "state", "task", "queue", "attempt", "run_at", "error"),
+            [
+                (
+                    job.id,
+                    job.state,
+                    job.task,
+                    job.queue,
+                    _attempt(job),
+                    shared.moment(job.run_at),
+                    _error(job.error),
+                )
+                for job in found
+            ],
+        )
+    else:
+        call.out.say("no job matches")
+    if newest_only is not None:
+        call.out.say(f"only the newest {newest_only:,} rows were looked at: add state:, queue: or task: to see further")
+    if more:
+        call.out.say(f"there are more: --limit {limit * 2}")
+
+
+@jobs.verb("show", "treadle jobs show 019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11")
+@click.argument("id")
+def show(call: Invocation, id: str) -> None:
+    """Show one job with its arguments, its result and all its errors."""
+    job = with_storage(call.config(), lambda app: app.jobs.get(id))
+    from ..core.view import as_json
+
+    if call.out.as_json:
+        call.out.data(as_json(job))
+        return
+    plain = {name: value for name, value in as_json(job).items() if name not in {"error", "errors"}}
+    call.out.fields((name, _text(value)) for name, value in plain.items() if value not in (None, [], {}))
+    for error in job.errors:
+        call.out.line("")
+        call.out.line(f"attempt {error.attempt}: {error.kind}  {shared.moment(error.ended_at)}".rstrip())
+        for line in (error.trace or _error(error)).rstrip().splitlines():
+            call.out.line(f"  {line}")
+
+
+@jobs.verb(
+    "cancel",
+    "treadle jobs cancel 019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11",
+    "treadle jobs cancel 'queue:mail state:ready' --dry-run",
+)
+@members.options
+def cancel(call: Invocation, which: Sequence[str], **asked: Any) -> int:
+    """Cancel jobs that have not started, and ask those that run to stop. By IDs, or by one FILTER."""
+    return members.change(call, members.CANCEL, which, **asked)
+
+
+@jobs.verb(
+    "revive",
+    "treadle jobs revive 019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11",
+    "treadle jobs revive 'state:failed error:Timeout age:<1d' --yes",
+)
+@members.options
+def revive(call: Invocation, which: Sequence[str], **asked: Any) -> int:
+    """Give jobs that have ended another life, with all their attempts. By IDs, or by one FILTER."""
+    return members.change(call, members.REVIVE, which, **asked)
+
+
+@jobs.verb("delete", "treadle jobs delete 'state:cancelled finished:>7d' --dry-run")
+@members.options
+def delete(call: Invocation, which: Sequence[str], **asked: Any) -> int:
+    """Forget jobs that have ended, for good. By IDs, or by one FILTER."""
+    return members.change(call, members.DELETE, which, **asked)
+
+
+@jobs.verb(
+    "reschedule",
+    "treadle jobs reschedule 019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11 --delay 2h",
+    "treadle jobs reschedule 019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11 --now",
+)
+@click.argument("id")
+@click.option("--at", type=INSTANT, help="The moment: 2026-11-15T09:00Z.")
+@click.option("--delay", type=DURATION, help="So long from now: 2h.")
+@click.option("--now", is_flag=True, help="At once.")
+@shared.confirming
+def reschedule(
+    call: Invocation, id: str, at: datetime | None, delay: float | None, now: bool, yes: bool, env: str | None
+) -> int:
+    """Give a job that has not started another time."""
+    if [at is not None, delay is not None, now].count(True) != 1:
+        raise click.UsageError("give one of --at, --delay and --now")
+    config = call.config()
+    if config.production or env is not None:
+        confirm(call.out, config, f"reschedule {id}", yes=yes, env=env)
+
+    async def work(app: App) -> members.Answer:
+        try:
+            return members.Answer(id, await app.jobs.reschedule(id, at=at, delay=None if at else delay or 0.0))
+        except JobNotFound:
+            return members.Answer(id, "not found")
+
+    return members.tell(call, [with_storage(config, work)])
+
+
+def _attempt(job: JobView) -> str:
+    return f"{job.attempt}/{job.max_attempts}" if job.max_attempts is not None else str(job.attempt)
+
+
+def _error(error: ErrorView | None) -> str:
+    if error is None:
+        return ""
+    said = f"{error.type}: {error.message}" if error.type else error.message or error.kind
+    first = said.splitlines()[0] if said else ""
+    return first if len(first) <= _MESSAGE else first[: _MESSAGE - 1] + "…"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+__all__ = ["DONE", "duration", "jobs"]

@@ -1,0 +1,94 @@
+"""`treadle worker`: serve queues, in this process or in several."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import sys
+
+import click
+
+from ..config import Config, DeclaredQueue, worker_label
+from ..core.errors import ConfigError
+from . import target
+from .command import Invocation, verb
+from .errors import DONE
+from .params import DURATION
+
+
+@verb(
+    "worker",
+    "treadle worker -A shop.jobs:app -q mail:20,default",
+    "treadle worker -q reports --processes 4 --log-format json",
+    "treadle worker -q default --burst        # drain what is due, then end",
+)
+@click.option("-q", "--queues", metavar="LIST", help="What to serve, with slots: mail:20,default.")
+@click.option("--slots", type=int, metavar="N", help="Slots of a queue that names no number. Default 50.")
+@click.option("--processes", type=click.IntRange(1), default=1, metavar="N", help="Several processes, one parent.")
+@click.option("--burst", is_flag=True, help="Drain what is due, then end.")
+@click.option("--grace", type=DURATION, help="How long running jobs may take to end at a stop. Default 25s.")
+@click.option("--threads", type=int, metavar="N", help="How many `def` tasks run at once.")
+@click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
+@click.option("--log-format", metavar="FORMAT", help="text or json.")
+@click.option("--no-lead", is_flag=True, help="Never take the leader's duties.")
+@click.option("--parent", type=int, hidden=True)
+def worker(
+    call: Invocation, processes: int, burst: bool, no_lead: bool, parent: int | None, **flags: object
+) -> int:
+    """Serve queues until a signal comes.
+
+    First signal: running jobs may end. Second: they are given back at once. Third: leave.
+    """
+    config = call.config(**flags)
+    if not config.queues:
+        raise ConfigError("no queues to serve: name them with -q mail:20,default, TREADLE_QUEUES, or in treadle.toml")
+    if "worker" in config.disable:
+        call.out.say(f"the worker is switched off (disable, {config.sources['disable']})")
+        return DONE
+    if processes > 1:
+        return _supervise(call, config, processes, burst)
+    if parent is not None:
+        from .supervisor import die_with
+
+        die_with(parent)
+    return _serve(config, burst, leads=not no_lead and "services" not in config.disable)
+
+
+def _serve(config: Config, burst: bool, leads: bool) -> int:
+    from ..runtime.main import run_worker
+    from . import logs
+
+    app = target.load_app(config)
+    logs.configure(config.log_level, config.log_format)
+    return run_worker(
+        app,
+        queues={queue.name: _slots(queue, config) for queue in config.queues},
+        burst=burst,
+        leads=leads,
+        label=functools.partial(worker_label, config),
+        timing=config.timing,
+        limits=config.limits,
+    )
+
+
+def _slots(queue: DeclaredQueue, config: Config) -> int:
+    return queue.slots if queue.slots is not None else config.limits.slots
+
+
+def _supervise(call: Invocation, config: Config, processes: int, burst: bool) -> int:
+    from .supervisor import Supervisor, environ_of, without_processes
+
+    args = [*without_processes(sys.argv[1:]), "--parent", str(os.getpid())]
+
+    async def run() -> int:
+        supervisor = Supervisor(
+            [sys.executable, "-m", __package__ or "", *args],
+            processes,
+            environ=lambda number: environ_of(number, os.environ, config.worker_id),
+            say=call.out.say,
+            burst=burst,
+        )
+        return await supervisor.run()
+
+    return asyncio.run(run())

@@ -1,0 +1,374 @@
+"""Client: makes jobs of Calls and sends them, waits for their end, cancels them.
+
+Ids are made here, before anything is sent. So an insert whose answer was lost can be repeated, and is: after 100 ms,
+300 ms and 1 s. What is refused (a payload, a name, an option) is refused before anything is written.
+
+The storage is asked through a Keeper, which opens it when it is first needed. A storage serves any number of event
+loops, so every call runs on its caller's own loop; only the `_sync` twins have a loop elsewhere, that of the Portal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, Protocol, TypeVar, cast
+
+from .context import Call, CancelAnswer, Handle
+from .core import ids, lifecycle, names, unique
+from .core.duration import Duration, seconds, words
+from .core.errors import ConfigError, Conflict, JobNotFound, ResultTimeout, StorageUnavailable
+from .core.job import TERMINAL, Change, Job, NewJob, State, UniqueClaim
+from .core.unique import Unique
+from .core.view import JobView, job_view
+from .hooks import Hooks
+from .ports import Applied, Inserted, Storage, Wake
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+Router = Mapping[str, str] | Callable[[str], str | None]
+
+DEFAULT_QUEUE: Final = "default"
+PAUSES: Final = (0.1, 0.3, 1.0)
+FIRST_POLL: Final = 0.05
+LONGEST_POLL: Final = 1.0
+# Each round of a race with the job's own life ends with a newer state; nobody loses so often.
+MOST_ROUNDS: Final = 10
+
+
+class Keeper(Protocol):
+    """Keeps the storage: open since its first use, or since `async with app`."""
+
+    @property
+    def current(self) -> Storage | None:
+        """The storage, if it is open."""
+        ...
+
+    async def open(self) -> Storage: ...
+
+    def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run on a loop of our own, in a thread of our own, and wait."""
+        ...
+
+
+class Ids:
+    """Fresh job ids, each greater than the last, from any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last = 0
+
+    def __call__(self) -> str:
+        entropy = int.from_bytes(os.urandom(10), "big")
+        with self._lock:
+            self._last = value = ids.uuid7(time.time_ns() // 1_000_000, self._last, entropy)
+        return ids.text(value)
+
+
+new_id: Final = Ids()  # one for the process: the order of ids is the order of enqueues in it
+
+
+class Client:
+    """Implements `context.Door`."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        *,
+        router: Router | None = None,
+        hooks: Hooks | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._keeper = keeper
+        self._route = _routing(router)
+        self._hooks = hooks or Hooks()
+        self._sleep = sleep
+        self._waiters = _Waiters()
+
+    @property
+    def is_open(self) -> bool:
+        return self._keeper.current is not None
+
+    # Enqueue ---------------------------------------------------------------------------------------------------------
+
+    def prepare(self, call: Call[Any]) -> NewJob:
+        """The job that a Call asks for, with an id of its own."""
+        options = call.options
+        queue = options.queue or self._route(call.task)
+        return NewJob(
+            id=options.id or new_id(),
+            task=call.task,
+            queue=queue,
+            args=call.args,
+            priority=options.priority,
+            delay=options.delay,
+            run_at=options.run_at,
+            max_attempts=options.max_attempts,
+            timeout=options.timeout,
+            pinned=options.pinned,
+            tags=options.tags,
+            meta=options.meta,
+            reason=options.reason,
+            unique=None if options.unique is None else _unique_claim(options.unique, call, queue),
+        )
+
+    async def enqueue(self, call: Call[R]) -> Handle[R]:
+        """Insert one job, and answer after the commit."""
+        job = self.prepare(call)
+        if call.options.within is not None:
+            storage = self._keeper.current or await self._keeper.open()
+            (inserted,) = storage.borrow(call.options.within).insert((job,))
+        else:
+            (inserted,) = await self._insert((job,))
+        return Handle(inserted.id, inserted.outcome, self, call.decode_result)
+
+    async def enqueue_many(self, calls: Iterable[Call[R]], *, within: object = None) -> list[Handle[R]]:
+        """Insert jobs in one transaction, all or none; one Handle each, in order."""
+        requests = list(calls)
+        within, jobs = self._prepare_many(requests, within)
+        if not jobs:
+            return []
+        if within is not None:
+            storage = self._keeper.current or await self._keeper.open()
+            return self._handles(storage.borrow(within).insert(jobs), requests)
+        return self._handles(await self._insert(jobs), requests)
+
+    def enqueue_sync(self, call: Call[R]) -> Handle[R]:
+        job, within = self.prepare(call), call.options.within
+        if within is not None:
+            (inserted,) = self._storage_sync().borrow(within).insert((job,))
+        else:
+            (inserted,) = self.run_sync(self._insert((job,)))
+        return Handle(inserted.id, inserted.outcome, self, call.decode_result)
+
+    def enqueue_many_sync(self, calls: Iterable[Call[R]], *, within: object = None) -> list[Handle[R]]:
+        requests = list(calls)
+        within, jobs = self._prepare_many(requests, within)
+        if not jobs:
+            return []
+        if within is not None:
+            return self._handles(self._storage_sync().borrow(within).insert(jobs), requests)
+        return self._handles(self.run_sync(self._insert(jobs)), requests)
+
+    def _prepare_many(self, calls: Sequence[Call[Any]], within: object) -> tuple[object, list[NewJob]]:
+        for call in calls:
+            if not isinstance(cast("object", call), Call):
+                raise TypeError(f"enqueue_many takes task.bind(…), not a {type(call).__name__}")
+            if within is None:
+                within = call.options.within
+            elif call.options.within not in (None, within):
+                raise ValueError("enqueue_many is one transaction: all calls must have the same within=")
+        return within, [self.prepare(call) for call in calls]
+
+    def _handles(self, inserted: Sequence[Inserted], calls: Sequence[Call[R]]) -> list[Handle[R]]:
+        return [
+            Handle(each.id, each.outcome, self, call.decode_result) for each, call in zip(inserted, calls, strict=True)
+        ]
+
+    async def _insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        inserted = await self.ask(lambda storage: storage.insert(jobs))
+        if self._hooks.enqueued:
+            for job, each in zip(jobs, inserted, strict=True):
+                if each.outcome == "inserted":
+                    self._hooks.tell("enqueued", _as_job(job))
+        return inserted
+
+    def _storage_sync(self) -> Storage:
+        return self._keeper.current or self.run_sync(self._keeper.open())
+
+    # Afterwards ------------------------------------------------------------------------------------------------------
+
+    async def ask(self, verb: Callable[[Storage], Awaitable[T]]) -> T:
+        """One verb of the storage, repeated while the storage is away: any of them may be sent again."""
+        for pause in PAUSES:
+            try:
+                return await verb(self._keeper.current or await self._keeper.open())
+            except StorageUnavailable:
+                await self._sleep(pause)
+        return await verb(self._keeper.current or await self._keeper.open())
+
+    def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._keeper.run_sync(work)
+
+    async def get(self, job_id: str) -> Job:
+        found = await self.ask(lambda storage: storage.get((job_id,)))
+        if not found:
+            raise JobNotFound(f"there is no job {job_id}")
+        return found[0]
+
+    async def status(self, job_id: str) -> JobView:
+        return job_view(await self.get(job_id))
+
+    async def wait_for_end(self, job_id: str, timeout: Duration | None) -> Job:
+        """The job, once it has ended. A wake in this process ends the wait; what other processes do, polling finds."""
+        limit = None if timeout is None else seconds(timeout, "timeout")
+        job = await self.get(job_id)
+        if job.state in TERMINAL:
+            return job
+        storage = self._keeper.current or await self._keeper.open()
+        with self._waiters.waiting(storage, job_id) as ended:
+            try:
+                async with asyncio.timeout(limit):
+                    return await self._poll(job_id, ended)
+            except TimeoutError:
+                said = words(limit or 0.0)
+                raise ResultTimeout(f"job {job_id} did not end within {said}; it goes on") from None
+
+    async def _poll(self, job_id: str, ended: asyncio.Event) -> Job:
+        pause = FIRST_POLL
+        while (job := await self.get(job_id)).state not in TERMINAL:
+            try:
+                async with asyncio.timeout(pause):
+                    await ended.wait()
+            except TimeoutError:
+                pause = min(LONGEST_POLL, pause * 1.5)
+            ended.clear()
+        return job
+
+    async def cancel(self, job_id: str, *, within: object = None) -> CancelAnswer:
+        """Cancel what has not started, ask what runs. With `within`, it holds if the caller commits."""
+        if within is not None:
+            return _cancel_borrowed(self._keeper.current or await self._keeper.open(), job_id, within)
+        try:
+            _, change, _ = await self.change(job_id, lifecycle.cancel)
+        except JobNotFound:
+            return "not found"
+        return _cancel_answer(change)
+
+    def cancel_sync(self, job_id: str, *, within: object = None) -> CancelAnswer:
+        if within is not None:
+            return _cancel_borrowed(self._storage_sync(), job_id, within)
+        return self.run_sync(self.cancel(job_id))
+
+    async def change(
+        self, job_id: str, decide: Callable[[Job], Change | None]
+    ) -> tuple[Job, Change | None, Applied | None]:
+        """Read a job, ask the core, write its Change; when somebody was faster, look again.
+
+        Answers with the job as it was, and what was written; (job, None, None) if there is nothing to do.
+        """
+        for _ in range(MOST_ROUNDS):
+            job = await self.get(job_id)
+            change = decide(job)
+            if change is None:
+                return job, None, None
+            applied = await self._apply(change)
+            if applied.accepted:
+                return job, change, applied
+            if applied.error is not None:
+                raise Conflict(f"job {job_id}: {applied.error}")
+        raise Conflict(f"job {job_id} changes faster than it can be changed; try again")
+
+    async def _apply(self, change: Change) -> Applied:
+        sent = 0
+
+        def send(storage: Storage) -> Awaitable[Sequence[Applied]]:
+            nonlocal sent
+            sent += 1
+            return storage.apply((change,))
+
+        (applied,) = await self.ask(send)
+        # Sent again after a lost answer, it may be refused because the first one was carried out.
+        if not applied.accepted and sent > 1 and applied.state is (None if change.remove else change.to):
+            return Applied(True, repeated=True, state=applied.state)
+        return applied
+
+
+class _Waiters:
+    """Those in this process who wait for the end of a job, woken by one listener for all."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._events: dict[str, list[tuple[asyncio.AbstractEventLoop, asyncio.Event]]] = {}
+        self._unlisten: Callable[[], None] = lambda: None
+
+    @contextmanager
+    def waiting(self, storage: Storage, job_id: str) -> Generator[asyncio.Event]:
+        entry = (asyncio.get_running_loop(), asyncio.Event())
+        with self._lock:
+            if not self._events:
+                self._unlisten = storage.listen(self._on_wake)
+            self._events.setdefault(job_id, []).append(entry)
+        try:
+            yield entry[1]
+        finally:
+            with self._lock:
+                self._events[job_id].remove(entry)
+                if not self._events[job_id]:
+                    del self._events[job_id]
+                if not self._events:
+                    self._unlisten()
+
+    def _on_wake(self, wake: Wake) -> None:
+        # From any thread, and without the lock: whoever holds that may be waiting for the storage's own.
+        for job_id in wake.ended:
+            for loop, event in tuple(self._events.get(job_id, ())):
+                try:
+                    loop.call_soon_threadsafe(event.set)
+                except RuntimeError:
+                    pass  # its loop has closed: nobody waits there any more
+
+
+def _routing(router: Router | None) -> Callable[[str], str]:
+    if router is None:
+        return lambda task: DEFAULT_QUEUE
+    if callable(router):
+        choose = router
+        return lambda task: names.check_name("queue", choose(task) or DEFAULT_QUEUE)
+    try:
+        table = {prefix: names.check_name("queue", queue) for prefix, queue in router.items()}
+    except (AttributeError, ValueError) as error:
+        raise ConfigError(f"router must be a function, or a table of prefixes and queues: {error}") from None
+    longest_first = sorted(table, key=len, reverse=True)
+    return lambda task: next((table[each] for each in longest_first if task.startswith(each)), DEFAULT_QUEUE)
+
+
+def _unique_claim(rule: Unique, call: Call[Any], queue: str) -> UniqueClaim:
+    period = None if rule.period is None else seconds(rule.period)
+    key = unique.base_key(rule, call.task, queue, call.args)
+    return UniqueClaim(key, period, rule.include_succeeded, rule.on_conflict)
+
+
+def _cancel_answer(change: Change | None) -> CancelAnswer:
+    if change is None:
+        return "too late"
+    return "asked" if change.to is State.RUNNING else "cancelled"
+
+
+def _cancel_borrowed(storage: Storage, job_id: str, within: object) -> CancelAnswer:
+    borrowed = storage.borrow(within)
+    for _ in range(MOST_ROUNDS):
+        found = borrowed.get((job_id,))
+        if not found:
+            return "not found"
+        change = lifecycle.cancel(found[0])
+        if change is None or borrowed.apply((change,))[0].accepted:
+            return _cancel_answer(change)
+    raise Conflict(f"job {job_id} changes faster than it can be cancelled; try again")
+
+
+def _as_job(new: NewJob) -> Job:
+    """For hooks: the job as it was asked for. Its instants are ours, and so only near the storage's."""
+    now = time.time()
+    run_at = now + new.delay if new.run_at is None else new.run_at
+    return Job(
+        id=new.id,
+        task=new.task,
+        queue=new.queue,
+        state=State.SCHEDULED if run_at > now else State.READY,
+        args=new.args,
+        priority=new.priority,
+        run_at=run_at,
+        created_at=now,
+        max_attempts=new.max_attempts,
+        timeout=new.timeout,
+        pinned=new.pinned,
+        tags=new.tags,
+        meta=new.meta,
+        reason=new.reason,
+        unique_key=None if new.unique is None else new.unique.key,
+    )

@@ -1,0 +1,125 @@
+"""Hooks watch. They are told after the commit, best effort: a hook that fails is logged and counted, and the job never
+hears of it. What must happen with a job's finish is a follow-up (`ctx.follow`), not a hook.
+
+A plain function is called at once, on the loop that wrote: it must be quick. A coroutine function runs beside it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import Counter
+from collections.abc import Callable
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+from msgspec import UNSET
+
+from .core import names
+from .core.errors import ConfigError
+from .core.job import Change, Job
+from .core.view import JobView, job_view
+
+HookName = Literal[
+    "enqueued",
+    "started",
+    "succeeded",
+    "retried",
+    "snoozed",
+    "throttled",
+    "failed",
+    "cancelled",
+    "released",
+    "rescued",
+]
+NAMES: Final[tuple[HookName, ...]] = get_args(HookName)
+Hook = Callable[[JobView], Any]
+
+log = logging.getLogger("treadle.hooks")
+
+
+class Hooks:
+    """Who wants to hear of what. `hooks.succeeded` is the list of those who want to hear of successes."""
+
+    def __init__(self) -> None:
+        self.enqueued: list[Hook] = []
+        self.started: list[Hook] = []
+        self.succeeded: list[Hook] = []
+        self.retried: list[Hook] = []
+        self.snoozed: list[Hook] = []
+        self.throttled: list[Hook] = []
+        self.failed: list[Hook] = []
+        self.cancelled: list[Hook] = []
+        self.released: list[Hook] = []
+        self.rescued: list[Hook] = []
+        self.errors: Counter[str] = Counter()  # by the hook's name
+        self._by_name: dict[str, list[Hook]] = {name: getattr(self, name) for name in NAMES}
+        # The loop holds its tasks weakly: without this a hook could be collected while it waits.
+        self._under_way: set[asyncio.Task[None]] = set()
+
+    def add(self, name: str, hook: Hook) -> None:
+        if name not in self._by_name:
+            near = names.suggest(name, NAMES)
+            remedy = f"did you mean {near!r}?" if near else f"there are {', '.join(NAMES)}"
+            raise ConfigError(f"there is no hook {name!r}; {remedy}")
+        if not callable(hook):
+            raise ConfigError(f"a hook must be a function of one job, not {hook!r}")
+        self._by_name[name].append(hook)
+
+    def tell(self, name: str, job: Job, change: Change | None = None) -> None:
+        """Tell of a job, as it is after `change`. Whatever nobody listens to (or is no hook at all) costs a look-up."""
+        hooks = self._by_name.get(name)
+        if not hooks:
+            return
+        try:
+            view = job_view(job if change is None else _after(job, change))
+        except Exception:
+            self._count(name, job.id)
+            return
+        for hook in hooks:
+            try:
+                waits = hook(view)
+                if inspect.iscoroutine(waits):
+                    self._start(name, waits, job.id)
+            except Exception:
+                self._count(name, job.id)
+
+    async def drain(self) -> None:
+        """Wait for the hooks that are under way on this loop."""
+        here = asyncio.get_running_loop()
+        if own := [task for task in list(self._under_way) if task.get_loop() is here]:
+            await asyncio.wait(own)
+
+    def _start(self, name: str, waits: Any, job_id: str) -> None:
+        try:
+            task = asyncio.get_running_loop().create_task(self._run(name, waits, job_id), name=f"treadle hook {name}")
+        except RuntimeError:
+            waits.close()
+            raise
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _run(self, name: str, waits: Any, job_id: str) -> None:
+        try:
+            await waits
+        except Exception:
+            self._count(name, job_id)
+
+    def _count(self, name: str, job_id: str) -> None:
+        self.errors[name] += 1
+        log.exception("hook %s failed for job %s", name, job_id)
+
+
+def _after(job: Job, change: Change) -> Job:
+    """The job as the Change leaves it, as far as it says so itself: instants are the storage's affair."""
+    return msgspec.structs.replace(
+        job,
+        state=change.to or job.state,
+        attempt=job.attempt if change.attempt is None else change.attempt,
+        crashes=job.crashes if change.crashes is None else change.crashes,
+        result=job.result if change.result is UNSET else change.result,
+        warning=job.warning if change.warning is UNSET else change.warning,
+        errors=job.errors if change.error is None else (*job.errors, change.error),
+        error_count=job.error_count + (change.error is not None),
+    )

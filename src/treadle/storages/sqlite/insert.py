@@ -1,0 +1,133 @@
+"""Insert: new jobs, and what a unique key makes of them.
+
+Rows go in many to a statement, not by `executemany`: each step of a statement gives the interpreter's lock away, and
+beside a busy event loop it may take milliseconds to get it back.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Final
+
+from ...core import unique
+from ...core.job import NewJob, UniqueClaim
+from ...ports import Inserted
+from . import rows
+from .rows import Database
+
+_COLUMNS: Final = (
+    "id", "queue", "task", "priority", "run_at", "max_attempts", "timeout", "pinned", "format", "unique_key", "tags",
+    "reason", "meta", "args",
+)  # fmt: skip
+_ROW: Final = f"(?1, 'ready', {', '.join('?' * len(_COLUMNS))})"
+_MOST_ROWS: Final = 256
+
+
+@functools.cache
+def _insert_sql(count: int) -> str:
+    # No conflict target: the id and the unique key may both be taken, and either way nothing is written.
+    return (
+        f"insert into treadle_job (created_at, state, {', '.join(_COLUMNS)}) "
+        f"values {', '.join([_ROW] * count)} on conflict do nothing"
+    )
+
+
+def insert(db: Database, jobs: Sequence[NewJob], now: float) -> list[Inserted]:
+    """Write the jobs in their order and answer for each."""
+    answers: list[Inserted] = []
+    plain: list[tuple[Any, ...]] = []
+    queues: set[str] = set()
+    for new in jobs:
+        if new.unique is None and not new.tags:
+            # Without a key only the id can be taken, and then the answer is that of the first time.
+            plain.append(_values(new, now, None))
+            answers.append(Inserted(new.id, "inserted"))
+            queues.add(new.queue)
+            continue
+        if plain:
+            _write(db, plain, now)
+            plain = []
+        answer = _insert_one(db, new, now)
+        answers.append(answer)
+        if answer.outcome == "inserted":
+            queues.add(new.queue)
+    if plain:
+        _write(db, plain, now)
+    for name in queues:
+        db.execute("insert into treadle_queue (name) values (?) on conflict do nothing", (name,))
+    return answers
+
+
+def _write(db: Database, values: list[tuple[Any, ...]], now: float) -> None:
+    for start in range(0, len(values), _MOST_ROWS):
+        batch = values[start : start + _MOST_ROWS]
+        # A few sizes of statement serve all numbers of rows: a row that is repeated to fill up is a known id.
+        size = min(_MOST_ROWS, 1 << (len(batch) - 1).bit_length())
+        batch += batch[-1:] * (size - len(batch))
+        db.execute(_insert_sql(size), (now, *chain.from_iterable(batch)))
+
+
+def _insert_one(db: Database, new: NewJob, now: float) -> Inserted:
+    key = None
+    if new.unique is not None:
+        key = unique.full_key(new.unique.key, new.unique.period, now)
+        # A repeat is told before the key is looked at: its own job may hold it, even as a success.
+        if db.execute("select 1 from treadle_job where id = ?", (new.id,)).fetchone() is not None:
+            return Inserted(new.id, "inserted")
+        holder = _holder(db, key, now)
+        if holder is not None:
+            return _settle(db, holder, new, new.unique, now)
+    cursor = db.execute(_insert_sql(1), (now, *_values(new, now, key)))
+    if cursor.rowcount == 1:
+        if new.tags:
+            _tag(db, cursor.lastrowid, new.tags)
+        if new.unique is not None and new.unique.include_succeeded and new.unique.period is not None:
+            until = unique.period_end(new.unique.period, now)
+            db.execute("insert or replace into treadle_held (key, id, until) values (?, ?, ?)", (key, new.id, until))
+    return Inserted(new.id, "inserted")
+
+
+def _holder(db: Database, key: str, now: float) -> str | None:
+    live = db.execute(
+        "select id from treadle_job where unique_key = ? and state in ('waiting', 'ready', 'running')", (key,)
+    ).fetchone()
+    if live is None:
+        live = db.execute(
+            "select job.id from treadle_held as held join treadle_job as job on job.id = held.id "
+            "where held.key = ? and held.until > ? and job.state = 'succeeded'",
+            (key, now),
+        ).fetchone()
+    return None if live is None else live[0]
+
+
+def _settle(db: Database, holder: str, new: NewJob, rule: UniqueClaim, now: float) -> Inserted:
+    if rule.on_conflict == "skip":
+        return Inserted(holder, "duplicate")
+    replaced = db.execute(
+        "update treadle_job set args = ?, run_at = ?, priority = ?, tags = ?, meta = ?, reason = ?, attempt = 0, "
+        "crashes = 0 where id = ? and state = 'ready' returning seq",
+        (new.args, due_at(new, now), new.priority, rows.tags_text(new.tags), new.meta, new.reason, holder),
+    ).fetchone()
+    if replaced is None:
+        return Inserted(holder, "duplicate")
+    db.execute("delete from treadle_job_tag where seq = ?", replaced)
+    _tag(db, replaced[0], new.tags)
+    return Inserted(holder, "replaced")
+
+
+def _tag(db: Database, seq: int | None, tags: tuple[str, ...]) -> None:
+    for tag in tags:
+        db.execute("insert into treadle_job_tag (tag, seq) values (?, ?) on conflict do nothing", (tag, seq))
+
+
+def _values(new: NewJob, now: float, key: str | None) -> tuple[Any, ...]:
+    return (
+        new.id, new.queue, new.task, new.priority, due_at(new, now), new.max_attempts, new.timeout, new.pinned,
+        new.format, key, rows.tags_text(new.tags) if new.tags else None, new.reason, new.meta, new.args,
+    )  # fmt: skip
+
+
+def due_at(new: NewJob, now: float) -> float:
+    return max(now, new.run_at) if new.run_at is not None else now + new.delay

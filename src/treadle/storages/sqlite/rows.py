@@ -1,0 +1,155 @@
+"""Rows and values: how a Job, a Queue and a Pod look in the tables, and back."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, Protocol, TypeAlias
+
+import msgspec
+
+from ...core.job import ErrorEntry, Job, State
+from ...core.pod import PodCard
+from ...core.queue import Queue
+
+RowTuple: TypeAlias = tuple[Any, ...]
+
+
+class Database(Protocol):
+    """What statements run on: our own connection, or one that was borrowed from the caller."""
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> sqlite3.Cursor: ...
+
+
+JOB_COLUMNS: Final = (
+    "seq, id, task, queue, state, args, format, priority, run_at, created_at, attempt, max_attempts, timeout, pinned, "
+    "tags, meta, reason, unique_key, pod, slot, token, started_at, deadline, finished_at, crashes, snoozes, throttles, "
+    "cancel_wanted, result, warning, error_count"
+)
+QUEUE_COLUMNS: Final = (
+    "name, version, paused, paused_by, paused_at, pause_reason, paused_until, max_workers, cool_until, cool_exponent"
+)
+
+_STATES: Final[dict[str, State]] = {state.value: state for state in State}
+_as_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
+_as_entry: Final = msgspec.json.Decoder(ErrorEntry).decode
+_as_card: Final = msgspec.json.Decoder(PodCard).decode
+_to_json: Final = msgspec.json.Encoder().encode
+
+
+def job_of(row: RowTuple, now: float, errors: tuple[ErrorEntry, ...] = ()) -> Job | None:
+    """The Job in a row of JOB_COLUMNS, as a reader sees it; None for a state that no code of ours ever wrote."""
+    (
+        _seq, id, task, queue, state_text, args, format, priority, run_at, created_at, attempt, max_attempts, timeout,
+        pinned, tags, meta, reason, unique_key, pod, slot, token, started_at, deadline, finished_at, crashes, snoozes,
+        throttles, cancel_wanted, result, warning, error_count,
+    ) = row  # fmt: skip
+    state = _STATES.get(state_text)
+    if state is None:
+        return None
+    if state is State.READY and run_at > now:
+        state = State.SCHEDULED
+    return Job(
+        id=id,
+        task=task,
+        queue=queue,
+        state=state,
+        args=args,
+        format=format,
+        priority=priority,
+        run_at=run_at,
+        created_at=created_at,
+        attempt=attempt,
+        max_attempts=max_attempts,
+        timeout=timeout,
+        pinned=bool(pinned),
+        tags=tags_of(tags) if tags is not None else (),
+        meta=meta,
+        reason=reason,
+        unique_key=unique_key,
+        pod=pod,
+        slot=slot,
+        token=token,
+        started_at=started_at,
+        deadline=deadline,
+        finished_at=finished_at,
+        crashes=crashes,
+        snoozes=snoozes,
+        throttles=throttles,
+        cancel_wanted=bool(cancel_wanted),
+        result=result,
+        warning=warning,
+        error_count=error_count,
+        errors=errors,
+    )
+
+
+def tags_of(text: str) -> tuple[str, ...]:
+    try:
+        return _as_tags(text)
+    except (msgspec.DecodeError, TypeError):
+        return ()  # a row that somebody damaged must not keep its neighbours from being read
+
+
+def tags_text(tags: tuple[str, ...]) -> str | None:
+    return _to_json(tags).decode() if tags else None
+
+
+def entry_text(entry: ErrorEntry) -> str:
+    return _to_json(entry).decode()
+
+
+def entry_of(text: str) -> ErrorEntry:
+    try:
+        return _as_entry(text)
+    except (msgspec.DecodeError, TypeError):
+        return ErrorEntry(attempt=0, kind="error", message="this entry of the history cannot be read")
+
+
+def card_text(card: PodCard) -> str:
+    return _to_json(card).decode()
+
+
+def card_of(text: str) -> PodCard:
+    return _as_card(text)
+
+
+def queue_of(row: RowTuple) -> Queue:
+    """The Queue in a row of QUEUE_COLUMNS."""
+    name, version, paused, paused_by, paused_at, pause_reason, paused_until, max_workers, cool_until, exponent = row
+    return Queue(
+        name=name,
+        version=version,
+        paused=bool(paused),
+        paused_by=paused_by,
+        paused_at=paused_at,
+        pause_reason=pause_reason,
+        paused_until=paused_until,
+        max_workers=max_workers,
+        cool_until=cool_until,
+        cool_exponent=exponent,
+    )
+
+
+def last_errors(db: Database, counts: Iterable[tuple[int, int]]) -> dict[int, tuple[ErrorEntry, ...]]:
+    """The last error of each (seq, error_count), by seq. Jobs without errors cost nothing."""
+    found: dict[int, tuple[ErrorEntry, ...]] = {}
+    for seq, count in counts:
+        if count:
+            row = db.execute("select entry from treadle_job_error where seq = ? and n = ?", (seq, count)).fetchone()
+            if row is not None:
+                found[seq] = (entry_of(row[0]),)
+    return found
+
+
+def all_errors(db: Database, seq: int) -> tuple[ErrorEntry, ...]:
+    """Every error that is kept of one job, oldest first."""
+    rows = db.execute("select entry from treadle_job_error where seq = ? order by n", (seq,))
+    return tuple(entry_of(text) for (text,) in rows)
+
+
+def jobs_of(db: Database, rows: Sequence[RowTuple], now: float) -> list[Job]:
+    """Jobs with their last error, in the order of the rows."""
+    errors = last_errors(db, ((row[0], row[-1]) for row in rows))
+    jobs = (job_of(row, now, errors.get(row[0], ())) for row in rows)
+    return [job for job in jobs if job is not None]
