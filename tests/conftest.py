@@ -2,7 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from treadle.testing.clock import FakeClock
 
-@pytest.fixture
+
+@pytest.fixture(scope="session")
 def anyio_backend() -> str:
     return "asyncio"
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()

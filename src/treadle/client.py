@@ -26,6 +26,7 @@ from .core.unique import Unique
 from .core.view import JobView, job_view
 from .hooks import Hooks
 from .ports import Applied, Inserted, Storage, Wake
+from .tasks import Task
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -59,8 +60,12 @@ class Ids:
     """Fresh job ids, each greater than the last, from any thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
         self._last = 0
+        self.forget_lock()
+
+    def forget_lock(self) -> None:
+        """In the child of a fork: the thread that held the lock may not be here."""
+        self._lock = threading.Lock()
 
     def __call__(self) -> str:
         entropy = int.from_bytes(os.urandom(10), "big")
@@ -70,6 +75,8 @@ class Ids:
 
 
 new_id: Final = Ids()  # one for the process: the order of ids is the order of enqueues in it
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=new_id.forget_lock)
 
 
 class Client:
@@ -92,6 +99,10 @@ class Client:
     @property
     def is_open(self) -> bool:
         return self._keeper.current is not None
+
+    def queue_of(self, task: Task[..., Any]) -> str:
+        """Where the jobs of a task go, unless the call says otherwise."""
+        return task.queue or self._route(task.name)
 
     # Enqueue ---------------------------------------------------------------------------------------------------------
 
@@ -170,7 +181,12 @@ class Client:
         ]
 
     async def _insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        inserted = await self.ask(lambda storage: storage.insert(jobs))
+        try:
+            storage = self._keeper.current or await self._keeper.open()
+            inserted = await storage.insert(jobs)
+        except StorageUnavailable:
+            await self._sleep(PAUSES[0])
+            inserted = await self.ask(lambda storage: storage.insert(jobs), PAUSES[1:])
         if self._hooks.enqueued:
             for job, each in zip(jobs, inserted, strict=True):
                 if each.outcome == "inserted":
@@ -182,9 +198,9 @@ class Client:
 
     # Afterwards ------------------------------------------------------------------------------------------------------
 
-    async def ask(self, verb: Callable[[Storage], Awaitable[T]]) -> T:
+    async def ask(self, verb: Callable[[Storage], Awaitable[T]], pauses: Sequence[float] = PAUSES) -> T:
         """One verb of the storage, repeated while the storage is away: any of them may be sent again."""
-        for pause in PAUSES:
+        for pause in pauses:
             try:
                 return await verb(self._keeper.current or await self._keeper.open())
             except StorageUnavailable:

@@ -70,7 +70,7 @@ def amend(
     timeout: Duration | UnsetType | None = UNSET,
     max_attempts: int | None = None,
     meta: Mapping[str, object] | None = None,
-    id: str | None = None,  # noqa: A002
+    id: str | None = None,
 ) -> Options:
     """The options with these instead, each checked where it was written. Tags are added to those that are there."""
     if delay is not None and at is not None:

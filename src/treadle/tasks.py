@@ -107,7 +107,7 @@ class Task(Generic[P, R_co]):
         timeout: Duration | UnsetType | None = UNSET,
         max_attempts: int | None = None,
         meta: Mapping[str, object] | None = None,
-        id: str | None = None,  # noqa: A002
+        id: str | None = None,
     ) -> Self:
         """The same task with other options for what is enqueued through it. Tags are added to the task's own.
 
@@ -205,7 +205,7 @@ class Registry:
 
     def __init__(self) -> None:
         self.tasks: dict[str, Task[..., Any]] = {}  # by name
-        self._names: dict[str, Task[..., Any]] = {}  # by name and by alias
+        self.by_name: dict[str, Task[..., Any]] = {}  # and by alias
         # Weak: a library's registry lives as long as its module, and must not keep every app that ever included it.
         self._parents: weakref.WeakSet[Registry] = weakref.WeakSet()
 
@@ -257,7 +257,7 @@ class Registry:
         for home in homes:
             home._check_free(task)
         for home in homes:
-            home._keep(task)
+            home._add(task)
         return task
 
     def include(self, registry: Registry) -> None:
@@ -271,12 +271,12 @@ class Registry:
                     home._check_free(task)
         for home in homes:
             for task in registry.tasks.values():
-                home._keep(task)
+                home._add(task)
         registry._parents.add(self)
 
     def find(self, name: str) -> Task[..., Any] | None:
         """The task of this name, or that once had it."""
-        return self._names.get(name)
+        return self.by_name.get(name)
 
     def door(self, task: str) -> Door:
         """Where a task of this registry is enqueued: the app that includes it."""
@@ -300,17 +300,17 @@ class Registry:
 
     def _check_free(self, task: Task[..., Any]) -> None:
         for name in (task.name, *task.aliases):
-            other = self._names.get(name)
+            other = self.by_name.get(name)
             if other is not None and not (_is_interactive(task.function) and _is_interactive(other.function)):
                 raise ConfigError(
                     f"task name {name} is taken by {other.function.__module__}.{other.function.__qualname__}: "
                     "give one of them a name="
                 )
 
-    def _keep(self, task: Task[..., Any]) -> None:
+    def _add(self, task: Task[..., Any]) -> None:
         self.tasks[task.name] = task
         for name in (task.name, *task.aliases):
-            self._names[name] = task
+            self.by_name[name] = task
 
 
 def _name_of(function: Function) -> str:
@@ -381,14 +381,17 @@ class _Signature:
         self._names = frozenset(p.name for p in parameters)
         variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
         self._required = frozenset(p.name for p in parameters if p.default is p.empty and p.kind not in variable)
+        # How many arguments are enough if all are positional; more than there are places if that cannot be.
+        self._enough = len(self._required) if self._required <= {*self._positional} else len(parameters) + 1
         self._converters: dict[str, Callable[[Any], Any]] | None = None
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by name. TypeError if the function could not be called so."""
         if self._is_simple and len(args) <= len(self._positional):
-            bound = dict(zip(self._positional, args, strict=False))
-            if kwargs:
-                bound |= kwargs
+            bound = dict(zip(self._positional, args))  # noqa: B905 (the rest have defaults)
+            if not kwargs and len(args) >= self._enough:
+                return bound
+            bound |= kwargs
             given = bound.keys()
             if len(bound) == len(args) + len(kwargs) and given >= self._required and given <= self._names:
                 return bound

@@ -77,7 +77,7 @@ def test_durations_are_kept_as_seconds_also_when_a_queue_overrides_them() -> Non
     assert dataclasses.replace(retry, base="2m").base == 120.0
 
 
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 @given(
     st.floats(0, 1e6),
     st.floats(1, 100),

@@ -110,13 +110,13 @@ def test_words_are_compact(value: float, expected: str) -> None:
     assert words(value) == expected
 
 
-@settings(max_examples=300)
+@settings(deadline=None, max_examples=300)
 @given(st.floats(min_value=0, max_value=LONGEST - 1))
 def test_what_words_says_seconds_reads_again(value: float) -> None:
     assert seconds(words(value)) == pytest.approx(value, abs=0.001)
 
 
-@settings(max_examples=300)
+@settings(deadline=None, max_examples=300)
 @given(st.text(max_size=80))
 def test_any_text_is_a_duration_or_a_value_error(text: str) -> None:
     try:

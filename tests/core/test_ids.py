@@ -14,20 +14,20 @@ _clocks = st.integers(0, 2**47)
 _entropy = st.integers(0, 2**80 - 1)
 
 
-@settings(max_examples=150)
+@settings(deadline=None, max_examples=150)
 @given(_clocks, _entropy)
 def test_an_id_is_a_uuid_of_version_7(unix_ms: int, entropy: int) -> None:
     made = UUID(int=uuid7(unix_ms, 0, entropy))
     assert (made.version, made.variant) == (7, RFC_4122)
 
 
-@settings(max_examples=150)
+@settings(deadline=None, max_examples=150)
 @given(st.integers(1, 2**48 - 1), _entropy)
 def test_an_id_carries_its_time(unix_ms: int, entropy: int) -> None:
     assert unix_ms_of(text(uuid7(unix_ms, 0, entropy))) == unix_ms
 
 
-@settings(max_examples=150)
+@settings(deadline=None, max_examples=150)
 @given(st.lists(st.tuples(_clocks, _entropy), min_size=2, max_size=20))
 def test_ids_rise_whatever_the_clock_does(draws: list[tuple[int, int]]) -> None:
     last = 0
@@ -39,7 +39,7 @@ def test_ids_rise_whatever_the_clock_does(draws: list[tuple[int, int]]) -> None:
         last = made
 
 
-@settings(max_examples=150)
+@settings(deadline=None, max_examples=150)
 @given(_clocks, st.lists(st.integers(2**80 - 2**8, 2**80 - 1), min_size=2, max_size=20))
 def test_ids_rise_when_chance_gives_only_the_largest_numbers(unix_ms: int, draws: list[int]) -> None:
     last = 0
@@ -62,7 +62,7 @@ def test_a_clock_before_the_epoch_still_gives_an_id() -> None:
     assert (made.version, made.variant) == (7, RFC_4122)
 
 
-@settings(max_examples=150)
+@settings(deadline=None, max_examples=150)
 @given(st.integers(0, 2**128 - 1))
 def test_text_is_the_canonical_form(value: int) -> None:
     assert text(value) == str(UUID(int=value))

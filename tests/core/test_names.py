@@ -103,7 +103,7 @@ def test_a_broken_queue_list_says_what_is_wrong(text: str, complaint: str) -> No
 _names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_.:-]{0,20}", fullmatch=True)
 
 
-@settings(max_examples=150)
+@settings(deadline=None, max_examples=150)
 @given(st.dictionaries(_names, st.integers(1, 10_000), min_size=1, max_size=5))
 def test_a_queue_list_with_all_slots_given_is_read_as_written(queues: dict[str, int]) -> None:
     assert parse_queues(",".join(f"{name}:{slots}" for name, slots in queues.items())) == queues

@@ -12,10 +12,10 @@ import pytest
 
 from treadle.client import Client
 from treadle.config import Limits, Timing
+from treadle.context import Context
 from treadle.core.backoff import Retry
 from treadle.core.job import Job, State
 from treadle.core.outcome import Cancel, Fail, RetryAfter, Snooze, Throttle
-from treadle.context import Context
 from treadle.executors.async_ import AsyncExecutor
 from treadle.executors.thread import ThreadExecutor
 from treadle.runtime.pod import Pod
@@ -147,7 +147,9 @@ class World:
         self.act, self.plain, self.quick = act, plain, quick
 
     @asynccontextmanager
-    async def pod(self, *, storage: Any = None, slots: int = 10, timing: Timing = QUICK, **more: Any) -> AsyncIterator[Pod]:
+    async def pod(
+        self, *, storage: Any = None, slots: int = 10, timing: Timing = QUICK, **more: Any
+    ) -> AsyncIterator[Pod]:
         pod = Pod(
             storage=storage or self.storage,
             registry=self.registry,

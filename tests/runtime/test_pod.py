@@ -45,7 +45,9 @@ async def test_any_exception_is_a_failed_attempt_and_the_pod_lives_on(world: Wor
         job = await world.wait_for(await world.enqueue(world.act, what), State.FAILED)
         after = await world.wait_for(await world.enqueue(world.act, "return"), State.SUCCEEDED)
     assert job.attempt == 3
-    assert [(each.kind, each.type.rsplit(".", 1)[-1]) for each in job.errors] == [("error", type.rsplit(".", 1)[-1])] * 3
+    assert [(each.kind, each.type.rsplit(".", 1)[-1]) for each in job.errors] == [
+        ("error", type.rsplit(".", 1)[-1])
+    ] * 3
     assert after.result == "42"
 
 

@@ -6,14 +6,13 @@ from typing import Any
 
 import click
 
+from .. import __version__
 from .command import COMPLETE, PROGRAM, Root
 
 
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        click.echo(f"treadle {version('treadle')}")
+        click.echo(f"treadle {__version__}")
         ctx.exit()
 
 

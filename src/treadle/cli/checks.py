@@ -52,7 +52,9 @@ def clock(now: float, newest: JobView | None, pods: Sequence[PodView]) -> Fact:
     ahead = max([*seen, *(pod.beat_at.timestamp() for pod in pods)], default=now) - now
     if ahead > FUTURE:
         said = f"the storage holds moments {duration.words(round(ahead))} ahead of this machine's clock"
-        return Fact("TREADLE-D004", "error", said, "compare the clocks of all machines (NTP); a clock may have been set back")
+        return Fact(
+            "TREADLE-D004", "error", said, "compare the clocks of all machines (NTP); a clock may have been set back"
+        )
     return Fact("TREADLE-D004", "ok", "the clocks agree")
 
 
@@ -62,12 +64,16 @@ def pods(found: Sequence[PodView]) -> list[Fact]:
     facts = [
         Fact("TREADLE-D010", "ok", f"{_many(len(live), 'live pod')}")
         if live
-        else Fact("TREADLE-D010", "warn", "no live pod: nothing is being run", "treadle worker -A module:app -q default")
+        else Fact(
+            "TREADLE-D010", "warn", "no live pod: nothing is being run", "treadle worker -A module:app -q default"
+        )
     ]
     if gone:
         names = ", ".join(f"{pod.label} ({pod.state})" for pod in gone[:5])
         remedy = "their jobs are rescued by any live pod" if live else "start a pod: it rescues their jobs"
-        facts.append(Fact("TREADLE-D011", "warn", f"{_many(len(gone), 'pod')} went without signing off: {names}", remedy))
+        facts.append(
+            Fact("TREADLE-D011", "warn", f"{_many(len(gone), 'pod')} went without signing off: {names}", remedy)
+        )
     if live and not any(pod.leader for pod in live):
         remedy = "wait a few seconds; if it stays so, start a pod without --no-lead and TREADLE_DISABLE=services"
         facts.append(Fact("TREADLE-D012", "warn", "no pod leads: abandoned jobs are not looked for everywhere", remedy))

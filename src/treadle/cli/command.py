@@ -124,26 +124,25 @@ def verb(name: str, *examples: str) -> Callable[[Callable[..., int | None]], Ver
     """Make a command of a function whose first argument is the Invocation, and which answers with the exit code."""
 
     def made(function: Callable[..., int | None]) -> Verb:
-        @functools.wraps(function)
         def call(url: str | None, app: str | None, as_json: bool, quiet: bool, traceback: bool, **own: Any) -> Any:
             del traceback  # read by Root.main, which also sees the errors of the parsing itself
             return function(Invocation(Output(as_json=as_json, quiet=quiet), {"url": url, "app": app}), **own)
 
-        for option in _SHARED:
-            call = option(call)
-        command = click.command(name, cls=Verb, examples=examples)(call)
+        command = click.command(name, cls=Verb, examples=examples)(functools.update_wrapper(call, function))
+        command.params += _shared()
         return command
 
     return made
 
 
-_SHARED: tuple[Callable[[Callable[..., Any]], Callable[..., Any]], ...] = (
-    click.option("--traceback", is_flag=True, help="Show where an error came from."),
-    click.option("--quiet", is_flag=True, help="No words, no colours: only data and errors."),
-    click.option("--json", "as_json", is_flag=True, help="Print JSON: one object, or one a line."),
-    click.option("-A", "--app", metavar="MODULE:ATTR", help="Where the App is."),
-    click.option("--url", metavar="URL", help="The storage, for example sqlite:///treadle.db."),
-)
+def _shared() -> list[click.Parameter]:
+    return [
+        click.Option(["--url"], metavar="URL", help="The storage, for example sqlite:///treadle.db."),
+        click.Option(["-A", "--app"], metavar="MODULE:ATTR", help="Where the App is."),
+        click.Option(["--json", "as_json"], is_flag=True, help="Print JSON: one object, or one a line."),
+        click.Option(["--quiet"], is_flag=True, help="No words, no colours: only data and errors."),
+        click.Option(["--traceback"], is_flag=True, help="Show where an error came from."),
+    ]
 
 
 def _write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from .. import __version__
 from ..config import SETTINGS, Config, masked, shown
 from ..core.errors import SchemaTooNew, SchemaTooOld, StorageUnavailable
 from . import checks
@@ -24,7 +25,9 @@ MARKS: Final = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "error": ("✗"
 SAMPLE: Final = 500
 
 
-@verb("doctor", "treadle doctor", "treadle doctor --check --json        # for a probe: exit code 4 if anything is wrong")
+@verb(
+    "doctor", "treadle doctor", "treadle doctor --check --json        # for a probe: exit code 4 if anything is wrong"
+)
 @click.option("--check", is_flag=True, help="Print only what is not in order.")
 def doctor(call: Invocation, check: bool) -> int:
     """Check storage, schema, clocks, pods, queues and jobs. Exit code 4 if something is wrong (✗)."""
@@ -43,11 +46,9 @@ def doctor(call: Invocation, check: bool) -> int:
 
 def examine(config: Config) -> list[Fact]:
     """All that can be found out; if the storage does not answer, that is all."""
-    from importlib.metadata import version
-
     try:
         status = with_bare_storage(config, lambda storage: storage.schema())
-        facts = [checks.reachable(masked(url_of(config)), version("treadle")), checks.schema(status)]
+        facts = [checks.reachable(masked(url_of(config)), __version__), checks.schema(status)]
     except StorageUnavailable as error:
         return [checks.unreachable(str(error))]
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -18,6 +18,7 @@ from .params import DURATION, INSTANT, QUEUE
 
 if TYPE_CHECKING:
     from ..app import App
+    from ..context import Handle
 
 
 @verb(
@@ -54,20 +55,21 @@ def enqueue(
     config = call.config()
     app = _app(call, config, task)
     given = {name: value for name, value in options.items() if value is not None and value != ()}
-    asyncio.run(_enqueue(call, app, task, payload, given, wait or timeout_wait is not None, timeout_wait))
+
+    async def ask() -> Handle[Any]:
+        try:
+            return await app.enqueue(task, payload, **given)
+        except (TypeError, ValueError) as error:  # arguments or options that do not fit
+            raise click.UsageError(str(error)) from error
+
+    asyncio.run(_enqueue(call, app, ask, wait or timeout_wait is not None, timeout_wait))
 
 
 async def _enqueue(
-    call: Invocation,
-    app: App,
-    task: str,
-    payload: dict[str, Any],
-    options: dict[str, Any],
-    wait: bool,
-    timeout: float | None,
+    call: Invocation, app: App, ask: Callable[[], Awaitable[Handle[Any]]], wait: bool, timeout: float | None
 ) -> None:
     async with app:
-        handle = await app.enqueue(task, payload, **options)
+        handle = await ask()
         if handle.outcome != "inserted":
             call.out.say(f"{handle.outcome}: a live job holds the key")
         if not wait:
@@ -120,18 +122,19 @@ def _app(call: Invocation, config: Config, task: str) -> App:
     """The App whose task it is, if there is one to be found; else one that knows nothing but the storage."""
     from ..app import App
 
-    target.prefer_url(config)
-    app = target.load_app(config) if config.is_set("app") else target.discover()
+    app = target.load_app(config) if config.is_set("app") else target.discover(config)
     if app is None:
         return App(config.url)
-    known = target.task_names(app)
-    if task not in known:
-        near = names.suggest(task, known)
+    if app.find(task) is None:
+        near = _meant(task, app.tasks)
         said = f'no task "{task}" in the App' + (f'; did you mean "{near}"?' if near else "")
         if config.is_set("app"):
-            raise UnknownTask(said + ("" if near else f"; it has {', '.join(sorted(known)[:10]) or 'none'}"))
-        call.out.warn(f"{said}; enqueued all the same: no App was named (-A)")
+            raise UnknownTask(said + ("" if near else f"; it has {', '.join(sorted(app.tasks)[:10]) or 'none'}"))
+        call.out.warn(f"{said} (enqueued all the same: no App was named by -A)")
     return app
 
 
-__all__ = ["enqueue", "read_arguments"]
+def _meant(task: str, known: Iterable[str]) -> str | None:
+    """A task is called `module.function`, and people write `function`."""
+    whole = [name for name in known if name.rpartition(".")[2] == task]
+    return whole[0] if len(whole) == 1 else names.suggest(task, known)

@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from ..core import duration
-from ..core.errors import JobNotFound
 from . import members, shared
 from .command import Invocation, Verbs
 from .confirm import confirm
-from .errors import DONE
 from .params import DURATION, INSTANT
 from .target import with_storage
 
@@ -44,7 +41,8 @@ def find(call: Invocation, filter: Sequence[str], limit: int) -> None:
     """List jobs, newest first.
 
     FILTER: words that must all hold. state: queue: task: tag: is:retrying|stuck|due age:>1h attempt:>3 args.user.id:42
-    error:Timeout "some text"; a comma means any of, a leading minus means not, a trailing * means begins with.
+    error:Timeout "some text"; a comma means any of, a leading minus means not, a trailing * means begins with. Before a
+    FILTER that begins with a minus, write --.
     """
 
     async def work(app: App) -> tuple[list[JobView], bool, int | None]:
@@ -156,13 +154,10 @@ def reschedule(
     if config.production or env is not None:
         confirm(call.out, config, f"reschedule {id}", yes=yes, env=env)
 
-    async def work(app: App) -> members.Answer:
-        try:
-            return members.Answer(id, await app.jobs.reschedule(id, at=at, delay=None if at else delay or 0.0))
-        except JobNotFound:
-            return members.Answer(id, "not found")
+    async def wish(app: App, id: str) -> str:
+        return await app.jobs.reschedule(id, at=at, delay=delay)
 
-    return members.tell(call, [with_storage(config, work)])
+    return members.tell(call, [with_storage(config, lambda app: members.ask(app, id, wish))])
 
 
 def _attempt(job: JobView) -> str:
@@ -181,6 +176,3 @@ def _text(value: Any) -> str:
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False)
-
-
-__all__ = ["DONE", "duration", "jobs"]

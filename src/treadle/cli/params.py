@@ -5,14 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ..core import duration, names
 
+if TYPE_CHECKING:
+    ParamType = click.ParamType[Any]
+else:
+    ParamType = click.ParamType  # takes no parameter before click 8.2
 
-class Read(click.ParamType):
+
+class Read(ParamType):
     """A parameter that a function of the core reads; its ValueError is what the user is told."""
 
     def __init__(self, name: str, read: Callable[[str], Any]) -> None:

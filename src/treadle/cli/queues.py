@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -21,8 +21,6 @@ from .target import with_storage
 if TYPE_CHECKING:
     from ..app import App
     from ..core.view import QueueView
-
-T = TypeVar("T")
 
 queues = Verbs(
     "queues",
@@ -47,7 +45,7 @@ def list_(call: Invocation) -> None:
         [
             (
                 queue.name,
-                *(_count(queue, state) for state in ("ready",)),
+                _count(queue, "ready"),
                 _oldest(queue),
                 *(_count(queue, state) for state in columns[3:]),
                 str(queue.pods),
@@ -82,10 +80,10 @@ def pause(call: Invocation, name: str, reason: str | None, until: datetime | Non
     """Stop claiming from a queue. What runs goes on, and jobs can still be enqueued."""
 
     async def work(app: App) -> QueueView:
-        await app.queues.pause(name, reason=reason, until=until, by=getpass.getuser())
-        return await _one(app, name)
+        await _one(app, name)
+        return await app.queues.pause(name, reason=reason, until=until, by=_operator())
 
-    _change(call, f"pause queue {name}", work, yes, env, lambda queue: _paused(queue))
+    _change(call, f"pause queue {name}", work, yes, env, _paused)
 
 
 @queues.verb("resume", "treadle queues resume mail")
@@ -96,8 +94,7 @@ def resume(call: Invocation, name: str, yes: bool, env: str | None) -> None:
 
     async def work(app: App) -> QueueView:
         await _one(app, name)
-        await app.queues.resume(name)
-        return await _one(app, name)
+        return await app.queues.resume(name)
 
     _change(call, f"resume queue {name}", work, yes, env, lambda queue: f"{queue.name}  resumed")
 
@@ -110,20 +107,28 @@ def set_(call: Invocation, name: str, max_workers: int | None, yes: bool, env: s
     """Change a live setting of a queue. Lowering a limit never cancels a run."""
 
     async def work(app: App) -> QueueView:
-        await app.queues.set(name, max_workers=max_workers)
-        return await _one(app, name)
+        await _one(app, name)
+        return await app.queues.set(name, max_workers=max_workers)
 
     said = "no limit" if max_workers is None else str(max_workers)
     _change(call, f"set max_workers of queue {name} to {said}", work, yes, env, lambda _: f"{name}  max_workers {said}")
 
 
 async def _one(app: App, name: str) -> QueueView:
+    """A queue that is there. To change one that is not, as `app.queues` would, is here more likely a slip."""
     found = await app.queues.list()
     for queue in found:
         if queue.name == name:
             return queue
     near = names.suggest(name, [queue.name for queue in found])
     raise NotFound(f"no queue {name}" + (f'; did you mean "{near}"?' if near else "; `treadle queues list` has them"))
+
+
+def _operator() -> str | None:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container whose user has no name
+        return None
 
 
 def _change(

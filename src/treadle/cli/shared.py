@@ -11,7 +11,9 @@ import click
 
 def confirming(function: Callable[..., Any]) -> Callable[..., Any]:
     """`--yes` and `--env`, for whatever changes something."""
-    function = click.option("--env", metavar="NAME", help="The environment this is meant for; refused in another.")(function)
+    function = click.option("--env", metavar="NAME", help="The environment this is meant for; refused in another.")(
+        function
+    )
     return click.option("--yes", is_flag=True, help="Do not ask.")(function)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import os
 import re
 import sys
 import traceback
@@ -90,28 +91,43 @@ def sqlite_path(url: str) -> Path | None:
 def load_app(config: Config) -> App:
     """The App that the settings name, or the one that is found here."""
     if config.app is None:
-        found = discover()
+        found = discover(config)
         if found is None:
             raise ConfigError(
                 f"no App found: name it with -A module:app or TREADLE_APP, or call it `app` in "
                 f"{', '.join(f'{place}.py' for place in PLACES)} in {Path.cwd()}"
             )
         return found
+    _hand_on(config)
     module_name, _, attribute = config.app.partition(":")
-    return _attribute(_module(module_name, config.app), attribute or "app")
+    return _at_home(_attribute(_module(module_name, config.app), attribute or "app"), config)
 
 
-def discover() -> App | None:
+def discover(config: Config) -> App | None:
     """`app` in app.py, jobs.py, tasks.py or main.py of the working directory, the first that is one of ours."""
     from ..app import App
+
+    _hand_on(config)
 
     for place in PLACES:
         path = Path(f"{place}.py")
         if path.is_file() and _HAS_APP.search(path.read_text("utf-8", "replace")):
             found = getattr(_module(place, place), "app", None)
             if isinstance(found, App):
-                return found
+                return _at_home(found, config)
     return None
+
+
+def _hand_on(config: Config) -> None:
+    """An App reads the settings by itself while it is imported; of our flags it can only hear so."""
+    if config.sources.get("url") == "--url":
+        os.environ["TREADLE_URL"] = config.url
+
+
+def _at_home(app: App, config: Config) -> App:
+    if config.sources.get("url") == "--url" and app.url != config.url:
+        raise ConfigError(f"the App says itself where its jobs are ({masked(app.url)}): leave --url out")
+    return app
 
 
 def _module(name: str, spec: str) -> ModuleType:

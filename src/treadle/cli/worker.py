@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import os
 import sys
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from ..config import Config, DeclaredQueue, worker_label
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, Conflict
 from . import target
 from .command import Invocation, verb
 from .errors import DONE
 from .params import DURATION
+
+if TYPE_CHECKING:
+    from ..app import App
 
 
 @verb(
@@ -33,9 +38,7 @@ from .params import DURATION
 @click.option("--log-format", metavar="FORMAT", help="text or json.")
 @click.option("--no-lead", is_flag=True, help="Never take the leader's duties.")
 @click.option("--parent", type=int, hidden=True)
-def worker(
-    call: Invocation, processes: int, burst: bool, no_lead: bool, parent: int | None, **flags: object
-) -> int:
+def worker(call: Invocation, processes: int, burst: bool, no_lead: bool, parent: int | None, **flags: object) -> int:
     """Serve queues until a signal comes.
 
     First signal: running jobs may end. Second: they are given back at once. Third: leave.
@@ -55,21 +58,35 @@ def worker(
     return _serve(config, burst, leads=not no_lead and "services" not in config.disable)
 
 
-def _serve(config: Config, burst: bool, leads: bool) -> int:
+def _serve(config: Config, burst: bool, leads: bool) -> NoReturn:
     from ..runtime.main import run_worker
     from . import logs
 
     app = target.load_app(config)
     logs.configure(config.log_level, config.log_format)
-    return run_worker(
+    if any(queue.max_workers is not None for queue in config.queues):
+        asyncio.run(_seed(app, config))
+    named = config if config.worker_prefix is not None else dataclasses.replace(config, worker_prefix=app.name)
+    run_worker(
         app,
         queues={queue.name: _slots(queue, config) for queue in config.queues},
         burst=burst,
         leads=leads,
-        label=functools.partial(worker_label, config),
+        label=functools.partial(worker_label, named),
         timing=config.timing,
         limits=config.limits,
     )
+
+
+async def _seed(app: App, config: Config) -> None:
+    """The declared limits, for queues that nobody has edited yet: afterwards an operator's word counts."""
+    async with app:
+        for queue in config.queues:
+            if queue.max_workers is not None:
+                try:
+                    await app.queues.set(queue.name, max_workers=queue.max_workers, version=0)
+                except Conflict:
+                    pass
 
 
 def _slots(queue: DeclaredQueue, config: Config) -> int:

@@ -204,16 +204,18 @@ def interval(key: str, value: Value, now: float) -> Interval:
     read = _reader(key, value.text)
     if value.op == "*":
         raise ValueError("a prefix has no meaning here")
+    start, end = read(value.text)
     if value.op == "" and read in (_length, _distance):
         raise ValueError("a duration needs a comparison or a range")
-    start, end = read(value.text)
+    point = start == end
     if value.op == "..":
         if _reader(key, value.upper) is not read:
             raise ValueError("a range has two dates or two durations")
         upper, end = read(value.upper)
+        point = upper == end
         if upper < start:
             raise ValueError("the range ends before it begins")
-    bounds = _bounds(value.op, start, end)
+    bounds = _bounds(value.op, start, end, point=point)
     return _around(now, bounds, ahead=key == "due") if read is _distance else bounds
 
 
@@ -427,9 +429,8 @@ def _as_number(text: str) -> float | None:
     return int(text) if text.lstrip("-").isdigit() else number
 
 
-def _bounds(op: Op, start: float, end: float) -> Interval:
-    """Of the stretch from start to end: a day, which does not include its end, or a point, which is its own end."""
-    point = start == end
+def _bounds(op: Op, start: float, end: float, *, point: bool) -> Interval:
+    """The stretch ends with a point, which belongs to it, or with the end of a day, which is the next day already."""
     match op:
         case ">":
             return Interval(low=end, with_low=not point)

@@ -151,8 +151,8 @@ class Change(Struct, frozen=True, kw_only=True):
     throttles: int | None = None
     priority: int | None = None
     queue: str | None = None
-    result: str | None | UnsetType = UNSET
-    warning: str | None | UnsetType = UNSET
+    result: str | UnsetType | None = UNSET
+    warning: str | UnsetType | None = UNSET
     error: ErrorEntry | None = None
     cancel_wanted: bool | None = None
     cooling: Cooling | None = None
@@ -188,8 +188,8 @@ class QueueChange(Struct, frozen=True, kw_only=True):
     name: str
     version: int | None = None
     paused: bool | UnsetType = UNSET
-    paused_by: str | None | UnsetType = UNSET
-    pause_reason: str | None | UnsetType = UNSET
-    paused_until: float | None | UnsetType = UNSET
-    max_workers: int | None | UnsetType = UNSET
-    cool_until: float | None | UnsetType = UNSET
+    paused_by: str | UnsetType | None = UNSET
+    pause_reason: str | UnsetType | None = UNSET
+    paused_until: float | UnsetType | None = UNSET
+    max_workers: int | UnsetType | None = UNSET
+    cool_until: float | UnsetType | None = UNSET

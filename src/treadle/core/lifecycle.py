@@ -69,10 +69,22 @@ from .job import (
     State,
     Why,
 )
-from .outcome import Interrupted, Outcome, Raised, Snoozed, Stopped, Succeeded, Throttled, TimedOut, Undecodable
+from .outcome import (
+    SHORTEST_SNOOZE,
+    Interrupted,
+    Outcome,
+    Raised,
+    Snoozed,
+    Stopped,
+    Succeeded,
+    Throttled,
+    TimedOut,
+    Undecodable,
+)
 
 _RUNNING: Final = frozenset({State.RUNNING})
 _NOT_STARTED: Final = frozenset({State.WAITING, State.SCHEDULED, State.READY})
+_CANCELLED_WHILE_IT_RAN: Final = "cancelled while it ran"
 
 # (from, to) → the reasons for which a job may move so. `claim` and `due` are the storage's own; all others are Changes.
 TRANSITIONS: Final[dict[tuple[State, State], tuple[str, ...]]] = {
@@ -122,7 +134,8 @@ def finish(job: Job, outcome: Outcome, retry: Retry, chance: float) -> Change:
         case Stopped(error):
             return _end(job, State.CANCELLED, "cancelled", error)
         case Snoozed(delay):
-            return _again(job, "snoozed", delay, attempt=job.attempt - 1, snoozes=job.snoozes + 1)
+            rest = max(delay, SHORTEST_SNOOZE)
+            return _again(job, "snoozed", rest, attempt=job.attempt - 1, snoozes=job.snoozes + 1)
         case Throttled(hint):
             cooling = Cooling(job.queue, hint)
             change = _again(job, "throttled", hint or 1.0, attempt=job.attempt - 1, throttles=job.throttles + 1)
@@ -209,9 +222,7 @@ def reschedule(job: Job, *, delay: float = 0.0, run_at: float | None = None) -> 
         return None
     later = delay > 0 or run_at is not None
     to = State.SCHEDULED if later else State.READY
-    return _change(
-        job.id, "rescheduled", CLAIMABLE, to, delay=None if run_at is not None else delay, run_at=run_at
-    )
+    return _change(job.id, "rescheduled", CLAIMABLE, to, delay=None if run_at is not None else delay, run_at=run_at)
 
 
 def remove(job: Job) -> Change | None:
@@ -223,7 +234,10 @@ def remove(job: Job) -> Change | None:
 
 def obey_cancel(change: Change) -> Change:
     """The Change to write instead, when a storage refused one because a cancel is wanted."""
-    entry = change.error or ErrorEntry(attempt=0, kind="cancelled", message="cancelled while it ran")
+    # A Change without an error returns the charge: the attempt that ends here is the one above.
+    entry = change.error or ErrorEntry(
+        attempt=(change.attempt or 0) + 1, kind="cancelled", message=_CANCELLED_WHILE_IT_RAN
+    )
     return Change(
         id=change.id,
         why="cancelled",
@@ -299,7 +313,8 @@ def _again(
     error: ErrorEntry | None = None,
 ) -> Change:
     if job.cancel_wanted:
-        return _end(job, State.CANCELLED, "cancelled", error or _entry(job, "cancelled", "cancelled while it ran"))
+        entry = error or _entry(job, "cancelled", _CANCELLED_WHILE_IT_RAN)
+        return _end(job, State.CANCELLED, "cancelled", msgspec.structs.replace(entry, kind="cancelled"))
     return _change(
         job.id,
         why,

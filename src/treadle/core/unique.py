@@ -3,8 +3,9 @@
 The key is built in two steps because two parties know the parts. The client knows task, queue and arguments: that is
 the base key. The storage's clock alone says which period it is: the storage makes the full key as it inserts.
 
-Keys of different origin never meet, whatever text a caller chooses: a given key starts with `k:`, a derived one with
-`h:`, and a key that ends with a period's number starts with `p`.
+Keys of different origin never meet, whatever text a caller chooses. A given key is kept as it is, so that people find
+it again; a derived one starts with one `#`, and one with a period's number ends with one. A given key that starts or
+ends with `#` gets one more there, which no derived key has.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Unique:
 def base_key(rule: Unique, task: str, queue: str, args_json: str) -> str:
     """The key without its period. `args_json` is the arguments as the payload has them, one JSON object."""
     if rule.key is not None:
-        return f"k:{rule.key}"
+        return _apart(rule.key)
     arguments: dict[str, Any] = payload.decode_trusted(args_json)
     if rule.args is not None:
         missing = [name for name in rule.args if name not in arguments]
@@ -79,17 +80,21 @@ def base_key(rule: Unique, task: str, queue: str, args_json: str) -> str:
             raise ValueError(f"unique: task {task!r} was called without the argument {missing[0]!r} that its key needs")
         arguments = {name: arguments[name] for name in rule.args}
     identity = _to_json([task, queue if rule.by_queue else None, arguments])
-    return f"h:{blake2b(identity, digest_size=16, person=_PURPOSE).hexdigest()}"
+    return f"#{blake2b(identity, digest_size=16, person=_PURPOSE).hexdigest()}"
 
 
 def full_key(base: str, period: float | None, now: float) -> str:
     """The key that is held, by the storage's clock: windows are fixed, not sliding."""
-    return base if period is None else f"p{base}@{math.floor(now / period)}"
+    return base if period is None else f"{base}@{math.floor(now / period)}#"
 
 
 def period_end(period: float, now: float) -> float:
     """When the window that `now` lies in ends."""
     return (math.floor(now / period) + 1) * period
+
+
+def _apart(key: str) -> str:
+    return f"{'#' if key.startswith('#') else ''}{key}{'#' if key.endswith('#') else ''}"
 
 
 def _check_key(key: object) -> None:

@@ -207,5 +207,5 @@ class Heart:
         self._pulse_sent = None
 
     def _blocking_stack(self) -> str:
-        frame = sys._current_frames().get(self._watched_thread)
+        frame = sys._current_frames().get(self._watched_thread)  # pyright: ignore[reportPrivateUsage]
         return "".join(traceback.format_stack(frame, limit=12)) if frame is not None else "<no stack>"

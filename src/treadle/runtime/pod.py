@@ -85,12 +85,12 @@ class Pod:
         self._executors = executors
         self._queues = dict(queues)
         self._hooks = hooks or Hooks()
-        self._make_label = label or (lambda pod: pod)
+        self._make_label: Callable[[str], str] = label or str
         self._version = version
         self._leads = leads
         self._has_services = services
-        self._chance = chance or random.Random(secrets.randbits(64))
-        self._stuck = stuck or (lambda lag: None)
+        self._chance = chance or random.Random(secrets.randbits(64))  # noqa: S311 - jitter and token salts; seeded well
+        self._stuck: Callable[[float], None] = stuck or _ignore
         self._door = door
         self._state = state
         self._loop = asyncio.get_running_loop()
@@ -133,7 +133,7 @@ class Pod:
             roster=self.roster,
             start=self._start_jobs,
             accepted=self._tell_hooks,
-            may_claim=lambda: self.heart.may_claim(),
+            may_claim=self._may_claim,
             batch=self.limits.batch,
             poll=self.timing.poll,
             chance=self._chance,
@@ -158,13 +158,14 @@ class Pod:
             loop_limit=self._loop_limit,
             stuck=self._stuck,
         )
-        self.leader = Leader(
-            self._storage, lambda: self.id, ttl=self.timing.leader_ttl, every=self.timing.leader_every
-        )
+        self.leader = Leader(self._storage, lambda: self.id, ttl=self.timing.leader_ttl, every=self.timing.leader_every)
         self._rounds = self._services()
         self._stopping = False
         self._hurry.clear()
         self.stopped.clear()
+
+    def _may_claim(self) -> bool:
+        return self.heart.may_claim()
 
     def _services(self) -> list[Round]:
         if not self._has_services:
@@ -231,9 +232,8 @@ class Pod:
         """From any thread. A hint costs one turn; the loop is entered only if one of our queues is concerned."""
         if wake.cancels:
             self.heart.beat_soon()
-        if wake.queues and not wake.queues.isdisjoint(self._queues):
-            self._call_soon(self.turner.wake)
-        elif not wake.queues and not wake.ended and not wake.cancels:
+        says_nothing = not (wake.queues or wake.ended or wake.cancels)
+        if says_nothing or not wake.queues.isdisjoint(self._queues):
             self._call_soon(self.turner.wake)
 
     def _call_soon(self, function: Callable[[], None]) -> None:
@@ -315,9 +315,7 @@ class Pod:
             waits = [asyncio.create_task(self.crew.ended.wait())]
             if not hurried:
                 waits.append(asyncio.create_task(self._hurry.wait()))
-            await asyncio.wait(
-                waits, timeout=max(0.0, until - self._loop.time()), return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait(waits, timeout=max(0.0, until - self._loop.time()), return_when=asyncio.FIRST_COMPLETED)
             for wait in waits:
                 wait.cancel()
 
@@ -348,3 +346,7 @@ class Pod:
             self.clean = False
         await self._hooks.drain()
         log.info("pod %s has stopped", self.label)
+
+
+def _ignore(lag: float) -> None:
+    """An embedded pod never ends its host: the Heart has logged it and given up the lease."""

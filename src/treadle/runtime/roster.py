@@ -65,9 +65,7 @@ class Roster:
         ]
 
     def reports(self, label: str) -> tuple[RunReport, ...]:
-        return tuple(
-            RunReport(run.job.id, run.job.token or "", slot_name(run, label)) for run in self.runs()
-        )
+        return tuple(RunReport(run.job.id, run.job.token or "", slot_name(run, label)) for run in self.runs())
 
 
 def slot_name(run: Run, label: str) -> str:

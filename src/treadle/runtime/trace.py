@@ -51,7 +51,9 @@ def mask(text: str) -> str:
 
 def _type_name(exception: BaseException) -> str:
     kind = type(exception)
-    return kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    return (
+        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
+    )
 
 
 def _words(exception: BaseException) -> str:

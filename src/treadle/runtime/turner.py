@@ -17,9 +17,9 @@ When the storage is away
 ------------------------
 The turn fails as a whole or in half. Changes that were not answered are kept, in order, and sent again with the next
 turn: a finish that had been accepted is accepted again, by its token. A claim that was not answered may have been
-carried out all the same: its token is remembered, and before anything new is claimed the storage is asked what that token holds.
-Nothing new is claimed meanwhile, so what waits here is never more than the pod's slots. The pause between turns grows
-from 1 s to 30 s, with jitter; one line is logged when the trouble starts and one when it is over.
+carried out all the same: its token is remembered, and before anything new is claimed the storage is asked what that
+token holds. Nothing new is claimed meanwhile, so what waits here is never more than the pod's slots. The pause between
+turns grows from 1 s to 30 s, with jitter; one line is logged when the trouble starts and one when it is over.
 
 What a refused Change means
 ---------------------------
@@ -29,7 +29,8 @@ an effect has happened and must not be repeated for the sake of a follow-up.
 
 At shutdown
 -----------
-`stop_claiming` first; turns go on, to write what ends during the drain. `flush` waits until nothing is left to write. What cannot be written by then is rescued by others: the claim's lease ends with the pod.
+`stop_claiming` first; turns go on, to write what ends during the drain. `flush` waits until nothing is left to write.
+What cannot be written by then is rescued by others: the claim's lease ends with the pod.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The reference storage: what every verb means, in plain Python, with nothing in the way.
 
-Everything happens under one lock and nothing waits, so each verb is one indivisible step, as a transaction is elsewhere.
+Everything happens under one lock and nothing waits: each verb is one indivisible step, as a transaction is elsewhere.
 Rows are the frozen Jobs of the core; a write replaces the row. It is for tests, trials and reading: nothing survives
 the process. When another storage and this one disagree, this one is right, or the conformance suite lacks a case.
 """
@@ -74,6 +74,13 @@ class _PodRow(Struct):
     lost: bool = False
 
 
+class _Leader(Struct, frozen=True):
+    pod: str = ""
+    term: int = 0
+    until: float = 0.0  # steady
+    boot: str = ""
+
+
 class MemoryStorage:
     capabilities = Capabilities(durable=False, shared=False)
 
@@ -85,7 +92,7 @@ class MemoryStorage:
         self._held: dict[str, tuple[str, float]] = {}  # key held by a success → (its id, until when)
         self._queues: dict[str, Queue] = {}
         self._pods: dict[str, _PodRow] = {}
-        self._leader: tuple[str, int, float] = ("", 0, 0.0)  # holder, term, until (steady)
+        self._leader = _Leader()
         self._seq = itertools.count(1)
         self._listeners: dict[int, Callable[[Wake], None]] = {}
         self._listener_ids = itertools.count()
@@ -165,6 +172,7 @@ class MemoryStorage:
         row.job = replace(
             row.job,
             args=new.args,
+            format=new.format,
             run_at=_due(new, now),
             priority=new.priority,
             tags=new.tags,
@@ -277,17 +285,14 @@ class MemoryStorage:
         if row is None:
             return Applied(False)
         job = self._seen(row, now)
-        if change.token is not None and row.finished_token == change.token:
+        if _is_finish(change) and row.finished_token == change.token:
             return Applied(True, repeated=True, state=job.state)
         if not _expected(job, change):
             return Applied(False, state=job.state)
         if change.unless_cancel_wanted and job.cancel_wanted:
             return Applied(False, state=job.state, cancel_wanted=True)
-        if change.if_lapsed:
-            if self._is_live(job.pod or ""):
-                return Applied(False, state=job.state)
-            if (lost := self._pods.get(job.pod or "")) is not None:
-                lost.lost = True
+        if change.if_lapsed and self._is_live(job.pod or ""):
+            return Applied(False, state=job.state)
         if change.remove:
             del self._rows[change.id]
             return Applied(True)
@@ -305,11 +310,14 @@ class MemoryStorage:
                 self._keys.pop(key, None)
             else:
                 self._keys[key] = job.id
-        if change.token is not None and change.to is not State.RUNNING and not change.foreign:
+        if _is_finish(change):
             row.finished_token = change.token
+        if change.if_lapsed and (lost := self._pods.get(job.pod or "")) is not None:
+            lost.lost = True
+        self._queues.setdefault(row.job.queue, Queue(name=row.job.queue))
         for new in change.follow_ups:
             self._insert(new, now)
-        return Applied(True, state=row.job.state)
+        return Applied(True, state=self._seen(row, now).state)
 
     def _changed(self, job: Job, change: Change, now: float) -> Job:
         fields: dict[str, Any] = {}
@@ -350,8 +358,8 @@ class MemoryStorage:
             for name in ("paused", "paused_by", "pause_reason", "paused_until", "max_workers", "cool_until")
             if (value := getattr(change, name)) is not UNSET
         }
-        if change.paused is True:
-            fields["paused_at"] = now
+        if change.paused is True:  # a new pause inherits nothing from the last, least of all its end
+            fields = {"paused_by": None, "pause_reason": None, "paused_until": None} | fields | {"paused_at": now}
         elif change.paused is False:
             fields |= {"paused_at": None, "paused_by": None, "pause_reason": None, "paused_until": None}
         if change.cool_until is None:
@@ -397,20 +405,22 @@ class MemoryStorage:
 
     async def lead(self, pod: str, ttl: float) -> int | None:
         with self._lock:
-            holder, term, until = self._leader
-            steady = self._clock.steady()
-            if not self._is_live(pod) or (holder not in ("", pod) and until > steady):
+            holder, term = self._leader.pod, self._leader.term
+            if not self._is_live(pod) or (holder != pod and self._leads(holder)):
                 return None
             if holder != pod:
                 term += 1
-            self._leader = (pod, term, steady + ttl)
+            self._leader = _Leader(pod, term, self._clock.steady() + ttl, self._clock.boot())
             return term
+
+    def _leads(self, pod: str) -> bool:
+        leader = self._leader
+        return leader.pod == pod and leader.boot == self._clock.boot() and leader.until > self._clock.steady()
 
     async def step_down(self, pod: str) -> None:
         with self._lock:
-            holder, term, _ = self._leader
-            if holder == pod:
-                self._leader = ("", term, 0.0)
+            if self._leader.pod == pod:
+                self._leader = _Leader(term=self._leader.term)
 
     async def abandoned(self, limit: int, overdue: float) -> Sequence[Abandoned]:
         with self._lock:
@@ -459,17 +469,17 @@ class MemoryStorage:
             return [self._seen(self._rows[id], now) for id in ids if id in self._rows]
 
     async def find(self, query: Query) -> Page:
+        # The cursor is the last row's place in the order, not its number: rows come and go between two pages.
+        place = _next_first if query.next_first else _newest_first
+        after = _placed(query.cursor) if query.cursor else None
         with self._lock:
             now = self._clock.now()
-            rows = sorted(self._rows.values(), key=lambda row: row.seq, reverse=True)
-            if query.next_first:
-                rows.sort(key=lambda row: (row.job.run_at, row.seq))
+            rows = [row for row in sorted(self._rows.values(), key=place) if after is None or place(row) > after]
             matching = [row for row in rows if self._matches(query.filter, row, now)]
-            start = int(query.cursor) if query.cursor else 0
-            page = matching[start : start + query.limit]
-            more = start + query.limit < len(matching)
+            page = matching[: query.limit]
+            more = len(matching) > query.limit
             jobs = [self._brief(row, now) for row in page]
-            return Page(jobs=jobs, next=str(start + query.limit) if more else None)
+            return Page(jobs=jobs, next=":".join(map(repr, place(page[-1]))) if more else None)
 
     async def count(self, filter: Filter, cap: int = 10_000) -> Mapping[State, int]:
         with self._lock:
@@ -503,7 +513,7 @@ class MemoryStorage:
                     beat_at=row.beat_at,
                     lease_left=row.lease_until - steady if row.boot == self._clock.boot() else 0.0,
                     running=sum(r.job.state is State.RUNNING and r.job.pod == id for r in self._rows.values()),
-                    leader=self._leader[0] == id and self._leader[2] > steady,
+                    leader=self._leads(id),
                     lost=row.lost,
                 )
                 for id, row in self._pods.items()
@@ -539,6 +549,24 @@ def _due(new: NewJob, now: float) -> float:
 
 def _claim_order(row: _Row) -> tuple[int, float, int]:
     return (-row.job.priority, row.job.run_at, row.seq)
+
+
+def _newest_first(row: _Row) -> tuple[float, int]:
+    return (0.0, -row.seq)
+
+
+def _next_first(row: _Row) -> tuple[float, int]:
+    return (row.job.run_at, row.seq)
+
+
+def _placed(cursor: str) -> tuple[float, int]:
+    instant, seq = cursor.split(":")
+    return (float(instant), int(seq))
+
+
+def _is_finish(change: Change) -> bool:
+    """Written by the claim's owner to end its run: repeatable by its token, as nobody else's Change is."""
+    return change.token is not None and change.to is not State.RUNNING and not change.foreign
 
 
 def _expected(job: Job, change: Change) -> bool:

@@ -16,6 +16,7 @@ from ...core.job import NewJob, UniqueClaim
 from ...ports import Inserted
 from . import rows
 from .rows import Database
+from .sql import statement
 
 _COLUMNS: Final = (
     "id", "queue", "task", "priority", "run_at", "max_attempts", "timeout", "pinned", "format", "unique_key", "tags",
@@ -90,31 +91,32 @@ def _insert_one(db: Database, new: NewJob, now: float) -> Inserted:
 
 
 def _holder(db: Database, key: str, now: float) -> str | None:
-    live = db.execute(
-        "select id from treadle_job where unique_key = ? and state in ('waiting', 'ready', 'running')", (key,)
-    ).fetchone()
-    if live is None:
-        live = db.execute(
-            "select job.id from treadle_held as held join treadle_job as job on job.id = held.id "
-            "where held.key = ? and held.until > ? and job.state = 'succeeded'",
-            (key, now),
-        ).fetchone()
-    return None if live is None else live[0]
+    holder = db.execute(statement("holder"), (key,)).fetchone()
+    if holder is None:
+        holder = db.execute(statement("holder_succeeded"), (key, now)).fetchone()
+    return None if holder is None else holder[0]
 
 
 def _settle(db: Database, holder: str, new: NewJob, rule: UniqueClaim, now: float) -> Inserted:
     if rule.on_conflict == "skip":
         return Inserted(holder, "duplicate")
-    replaced = db.execute(
-        "update treadle_job set args = ?, run_at = ?, priority = ?, tags = ?, meta = ?, reason = ?, attempt = 0, "
-        "crashes = 0 where id = ? and state = 'ready' returning seq",
-        (new.args, due_at(new, now), new.priority, rows.tags_text(new.tags), new.meta, new.reason, holder),
-    ).fetchone()
-    if replaced is None:
+    row = db.execute("select seq, tags from treadle_job where id = ? and state = 'ready'", (holder,)).fetchone()
+    if row is None:
         return Inserted(holder, "duplicate")
-    db.execute("delete from treadle_job_tag where seq = ?", replaced)
-    _tag(db, replaced[0], new.tags)
+    seq, old_tags = row
+    db.execute(
+        statement("replace"),
+        (new.args, due_at(new, now), new.priority, rows.tags_text(new.tags), new.meta, new.reason, seq),
+    )
+    untag(db, seq, old_tags)
+    _tag(db, seq, new.tags)
     return Inserted(holder, "replaced")
+
+
+def untag(db: Database, seq: int, tags: str | None) -> None:
+    """Forget a job's tags, as its row has them."""
+    for tag in rows.tags_of(tags) if tags is not None else ():
+        db.execute("delete from treadle_job_tag where tag = ? and seq = ?", (tag, seq))
 
 
 def _tag(db: Database, seq: int | None, tags: tuple[str, ...]) -> None:

@@ -92,11 +92,11 @@ def tags_of(text: str) -> tuple[str, ...]:
 
 
 def tags_text(tags: tuple[str, ...]) -> str | None:
-    return _to_json(tags).decode() if tags else None
+    return json_text(tags) if tags else None
 
 
 def entry_text(entry: ErrorEntry) -> str:
-    return _to_json(entry).decode()
+    return json_text(entry)
 
 
 def entry_of(text: str) -> ErrorEntry:
@@ -106,8 +106,12 @@ def entry_of(text: str) -> ErrorEntry:
         return ErrorEntry(attempt=0, kind="error", message="this entry of the history cannot be read")
 
 
+def json_text(value: object) -> str:
+    return _to_json(value).decode()
+
+
 def card_text(card: PodCard) -> str:
-    return _to_json(card).decode()
+    return json_text(card)
 
 
 def card_of(text: str) -> PodCard:

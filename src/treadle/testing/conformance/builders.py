@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import uuid
-from collections.abc import Collection
-from typing import Any, Final
+from collections.abc import Collection, Sequence
+from typing import Any, Final, TypeVar
 
 from ...core.backoff import Retry
 from ...core.job import Change, ErrorEntry, Job, NewJob, UniqueClaim
@@ -17,6 +17,8 @@ from ...ports import Lane, Want
 LEASE: Final = 30.0
 # The smallest step of time that a storage must tell apart.
 TICK: Final = 0.001
+
+Found = TypeVar("Found")
 
 _numbers: Final = itertools.count(1)
 
@@ -31,7 +33,8 @@ def a_token() -> str:
 
 
 def a_job(**fields: Any) -> NewJob:
-    return NewJob(**{"id": an_id(), "task": "work", "queue": "default", **fields})
+    request: dict[str, Any] = {"id": an_id(), "task": "work", "queue": "default"}
+    return NewJob(**{**request, **fields})
 
 
 def a_unique_job(key: str = "key", **fields: Any) -> NewJob:
@@ -66,7 +69,8 @@ def lane(*tasks: str, limit: int = 1_000) -> Lane:
 
 
 def an_error(message: str = "it broke", **fields: Any) -> ErrorEntry:
-    return ErrorEntry(**{"attempt": 1, "kind": "error", "type": "ValueError", "message": message, **fields})
+    entry: dict[str, Any] = {"attempt": 1, "kind": "error", "type": "ValueError", "message": message}
+    return ErrorEntry(**{**entry, **fields})
 
 
 def failing(after: float | None = 10.0, *, final: bool = False, **fields: Any) -> Raised:
@@ -77,6 +81,12 @@ def failing(after: float | None = 10.0, *, final: bool = False, **fields: Any) -
 def finished(job: Job, outcome: Outcome) -> Change:
     """What the core makes of a run that ended so."""
     return finish(job, outcome, Retry(), 0.5)
+
+
+def only(found: Sequence[Found]) -> Found:
+    """The one that was found, if it was one."""
+    assert len(found) == 1
+    return found[0]
 
 
 def near(one: float | None, other: float) -> bool:

@@ -6,7 +6,7 @@ from ...core.job import QueueChange, State
 from ...core.outcome import Snoozed, Succeeded, Throttled
 from ...ports import Storage
 from ..clock import FakeClock
-from .builders import LEASE, TICK, a_job, a_pod, a_token, failing, lane, near, want, want_lanes
+from .builders import LEASE, TICK, a_job, a_pod, a_token, failing, lane, near, only, want, want_lanes
 from .steps import Cases, a_live_pod, edit, end, look, put, start, take, take_one, write
 
 
@@ -16,7 +16,7 @@ class Claim(Cases):
         id = await put(storage)
         clock.advance(3)
         token = a_token()
-        (job,) = (await storage.claim(pod, token, [want()])).jobs
+        job = only((await storage.claim(pod, token, [want()])).jobs)
         assert (job.id, job.state, job.pod, job.token) == (id, State.RUNNING, pod, token)
         assert near(job.started_at, clock.now())
 

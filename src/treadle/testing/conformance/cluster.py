@@ -7,20 +7,19 @@ from ...core.outcome import Interrupted, Succeeded
 from ...core.pod import Pod
 from ...ports import RunReport, Storage
 from ..clock import FakeClock
-from .builders import LEASE, a_job, a_pod, a_token, near
+from .builders import LEASE, a_job, a_pod, a_token, near, only
 from .steps import Cases, a_live_pod, edit, end, look, put, queue, rescue, start, take, write
 
 
 async def pod_of(storage: Storage, id: str) -> Pod:
-    (pod,) = [pod for pod in await storage.pods() if pod.card.id == id]
-    return pod
+    return only([pod for pod in await storage.pods() if pod.card.id == id])
 
 
 class Pods(Cases):
     async def test_a_registered_pod_is_known_as_it_described_itself(self, storage: Storage, clock: FakeClock) -> None:
         card = a_pod(label="web-1 'ü'", host="box", pid=77, version="1.2", queues={"a": 1, "b": 2}, tasks=("x", "y"))
         await storage.register(card)
-        (pod,) = await storage.pods()
+        pod = only(await storage.pods())
         assert pod.card == card
         assert pod.live
         assert near(pod.started_at, clock.now())
@@ -129,7 +128,7 @@ class Beat(Cases):
         other = await start(storage)
         assert mine.pod is not None
         assert other.pod is not None
-        (held,) = (await storage.beat(mine.pod, LEASE, [])).held
+        held = only((await storage.beat(mine.pod, LEASE, [])).held)
         assert (held.id, held.token, held.cancel_wanted) == (mine.id, mine.token, False)
 
     async def test_a_finished_run_is_no_longer_held(self, storage: Storage) -> None:
@@ -164,7 +163,7 @@ class Beat(Cases):
         assert job.token is not None
         await storage.beat(job.pod, LEASE, [RunReport(job.id, job.token, "default-3-pod")])
         assert (await end(storage, job, Interrupted())).slot is None
-        (again,) = await take(storage, job.pod)
+        again = only(await take(storage, job.pod))
         assert again.slot is None
 
     async def test_a_beat_carries_the_queues_settings(self, storage: Storage) -> None:

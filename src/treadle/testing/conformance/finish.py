@@ -7,7 +7,7 @@ from ...core.job import ERRORS_KEPT, State
 from ...core.outcome import Interrupted, Raised, Snoozed, Stopped, Succeeded, Throttled, TimedOut, Undecodable
 from ...ports import Storage
 from ..clock import FakeClock
-from .builders import LEASE, a_job, a_unique_job, an_error, failing, finished, near, want
+from .builders import LEASE, a_job, a_unique_job, an_error, failing, finished, near, only, want
 from .insert import HOSTILE
 from .steps import Cases, a_live_pod, end, ids, look, put, queue, start, take, take_one, write
 
@@ -119,7 +119,7 @@ class Finish(Cases):
             job = await start(storage, pod)
             entry = an_error(text, type=text, trace=text * 3, place=text, pod=pod, started_at=job.started_at)
             clock.advance(1)
-            (kept,) = (await end(storage, job, Raised(entry, final=True))).errors
+            kept = only((await end(storage, job, Raised(entry, final=True))).errors)
             assert (kept.type, kept.message, kept.trace, kept.place) == (text, text, text * 3, text)
             assert (kept.attempt, kept.kind, kept.pod) == (1, "error", pod)
             assert near(kept.started_at, clock.now() - 1)
@@ -149,7 +149,7 @@ class Finish(Cases):
     async def test_a_finished_job_leaves_room_for_others(self, storage: Storage) -> None:
         pod = await a_live_pod(storage)
         await put(storage, a_job(), a_job())
-        (first,) = await take(storage, pod, want(limit=1))
+        first = only(await take(storage, pod, want(limit=1)))
         await end(storage, first, Succeeded())
         assert len(await take(storage, pod)) == 1
         assert (await storage.beat(pod, LEASE, [])).held != ()
@@ -218,4 +218,3 @@ class FollowUps(Cases):
         await write(storage, lifecycle.revive(job))
         await end(storage, await take_one(storage, pod), Succeeded())
         assert await ids(storage, "queue:next") == [follow_up.id]
-

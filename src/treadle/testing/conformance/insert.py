@@ -14,7 +14,7 @@ from .steps import Cases, look, put, queue
 HOSTILE: Final = (
     "Grüße, 你好, שלום, नमस्ते, 👩‍👩‍👧‍👦, e\u0301",
     "'; DROP TABLE jobs; --",
-    '"double" \'single\' `back` \\slash\\ $1 %s {} ? :name @name',
+    "\"double\" 'single' `back` \\slash\\ $1 %s {} ? :name @name",
     "line\nbreak\r\ttab \u2028 \u202e",
     "100 % _like_ *glob*",
     "null",

@@ -7,7 +7,7 @@ from ...core.job import TERMINAL, Job, State
 from ...core.outcome import Interrupted, Outcome, Snoozed, Stopped, Succeeded, Throttled
 from ...ports import Storage
 from ..clock import FakeClock
-from .builders import LEASE, an_error, failing, finished, near
+from .builders import LEASE, an_error, failing, finished, near, only
 from .steps import Cases, a_live_pod, end, ids, look, put, queue, rescue, start, take, take_one, write
 
 ENDS: dict[State, Outcome] = {
@@ -60,7 +60,7 @@ class Cancel(Cases):
         job = await start(storage)
         await ask_to_cancel(storage, job)
         assert job.pod is not None
-        (held,) = (await storage.beat(job.pod, LEASE, [])).held
+        held = only((await storage.beat(job.pod, LEASE, [])).held)
         assert (held.id, held.token, held.cancel_wanted) == (job.id, job.token, True)
 
     async def test_a_task_that_returned_has_succeeded_whatever_the_flag_says(self, storage: Storage) -> None:

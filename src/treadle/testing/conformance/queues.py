@@ -44,9 +44,9 @@ class Pause(Cases):
         assert len(await take(storage, pod)) == 1
 
     async def test_a_pause_remembers_who_when_and_why(self, storage: Storage, clock: FakeClock) -> None:
-        await edit(storage, paused=True, paused_by="ann", pause_reason="it's \"broken\"", paused_until=clock.now() + 9)
+        await edit(storage, paused=True, paused_by="ann", pause_reason='it\'s "broken"', paused_until=clock.now() + 9)
         row = await queue(storage)
-        assert (row.paused, row.paused_by, row.pause_reason) == (True, "ann", "it's \"broken\"")
+        assert (row.paused, row.paused_by, row.pause_reason) == (True, "ann", 'it\'s "broken"')
         assert near(row.paused_at, clock.now())
         assert near(row.paused_until, clock.now() + 9)
 

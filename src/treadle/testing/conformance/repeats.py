@@ -7,7 +7,7 @@ from ...core.job import State
 from ...core.outcome import Interrupted, Snoozed, Succeeded, Throttled
 from ...ports import Storage
 from ..clock import FakeClock
-from .builders import a_job, a_token, a_unique_job, failing, finished, want
+from .builders import a_job, a_token, a_unique_job, failing, finished, only, want
 from .steps import Cases, a_live_pod, end, ids, look, put, queue, start, take_one, write
 
 
@@ -22,7 +22,7 @@ class Repeats(Cases):
         new = a_job(args='{"n":1}')
         await storage.insert([new])
         before = await look(storage, new.id)
-        (answer,) = await storage.insert([a_job(id=new.id, args='{"n":2}', queue="other", priority=9)])
+        answer = only(await storage.insert([a_job(id=new.id, args='{"n":2}', queue="other", priority=9)]))
         assert (answer.id, answer.outcome) == (new.id, "inserted")
         assert await look(storage, new.id) == before
 
@@ -31,7 +31,7 @@ class Repeats(Cases):
         new = a_job()
         await storage.insert([new])
         running = await take_one(storage, pod)
-        (answer,) = await storage.insert([new])
+        answer = only(await storage.insert([new]))
         assert answer.outcome == "inserted"
         assert await look(storage, new.id) == running
 
@@ -40,7 +40,7 @@ class Repeats(Cases):
         new = a_job()
         await storage.insert([new])
         await end(storage, await take_one(storage, pod), Succeeded())
-        (answer,) = await storage.insert([new])
+        answer = only(await storage.insert([new]))
         assert (answer.id, answer.outcome) == (new.id, "inserted")
         assert (await look(storage, new.id)).state is State.SUCCEEDED
 
@@ -53,7 +53,7 @@ class Repeats(Cases):
     async def test_a_unique_insert_sent_again_is_no_duplicate_of_itself(self, storage: Storage) -> None:
         new = a_unique_job()
         await storage.insert([new])
-        (answer,) = await storage.insert([new])
+        answer = only(await storage.insert([new]))
         assert (answer.id, answer.outcome) == (new.id, "inserted")
 
     async def test_a_batch_that_is_half_known_inserts_the_other_half(self, storage: Storage) -> None:
@@ -163,7 +163,7 @@ class Repeats(Cases):
         assert job.pod is not None
         assert job.token is not None
         await storage.recover(job.pod, job.token)
-        (again,) = await storage.recover(job.pod, job.token)
+        again = only(await storage.recover(job.pod, job.token))
         assert again.attempt == 1
 
     async def test_a_recovered_claim_can_be_finished(self, storage: Storage) -> None:
@@ -171,7 +171,7 @@ class Repeats(Cases):
         await put(storage)
         token = a_token()
         await storage.claim(pod, token, [want()])
-        (job,) = await storage.recover(pod, token)
+        job = only(await storage.recover(pod, token))
         assert (await end(storage, job, Succeeded())).state is State.SUCCEEDED
 
     async def test_what_has_been_finished_is_not_recovered(self, storage: Storage) -> None:
@@ -203,4 +203,3 @@ class Repeats(Cases):
         await storage.sign_off(pod)
         await storage.sign_off(pod)
         assert list(await storage.pods()) == []
-

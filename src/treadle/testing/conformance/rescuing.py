@@ -7,7 +7,7 @@ from ...core.job import State
 from ...core.outcome import Interrupted, Succeeded
 from ...ports import Storage
 from ..clock import FakeClock
-from .builders import LEASE, a_job, failing, finished, near, want
+from .builders import LEASE, a_job, failing, finished, near, only, want
 from .steps import Cases, a_live_pod, end, look, put, rescue, start, take, take_one, write
 
 OVERDUE = 30.0
@@ -23,7 +23,7 @@ class Abandonment(Cases):
         pod = await a_live_pod(storage, label="worker-7")
         job = await start(storage, pod)
         clock.advance(LEASE)
-        (found,) = await storage.abandoned(10, OVERDUE)
+        found = only(await storage.abandoned(10, OVERDUE))
         assert (found.job.id, found.why, found.label) == (job.id, "lease", "worker-7")
         assert (found.job.token, found.job.pod, found.job.attempt) == (job.token, pod, 1)
 
@@ -31,7 +31,7 @@ class Abandonment(Cases):
         job = await start(storage)
         assert job.pod is not None
         await storage.sign_off(job.pod)
-        (found,) = await storage.abandoned(10, OVERDUE)
+        found = only(await storage.abandoned(10, OVERDUE))
         assert (found.job.id, found.why) == (job.id, "lease")
         assert (await rescue(storage, found.job)).state is State.READY
 
@@ -67,7 +67,7 @@ class Abandonment(Cases):
         clock.advance(60 + OVERDUE - 1)
         assert list(await storage.abandoned(10, OVERDUE)) == []
         clock.advance(2)
-        (found,) = await storage.abandoned(10, OVERDUE)
+        found = only(await storage.abandoned(10, OVERDUE))
         assert (found.job.id, found.why) == (job.id, "deadline")
 
     async def test_a_run_without_a_deadline_may_take_for_ever(self, storage: Storage, clock: FakeClock) -> None:
@@ -101,7 +101,7 @@ class Rescue(Cases):
     async def test_a_beat_that_came_first_wins_over_the_rescue(self, storage: Storage, clock: FakeClock) -> None:
         job = await start(storage)
         clock.advance(LEASE + 1)
-        (found,) = await storage.abandoned(10, OVERDUE)
+        found = only(await storage.abandoned(10, OVERDUE))
         assert job.pod is not None
         assert not (await storage.beat(job.pod, LEASE, [])).lost
         assert not (await write(storage, lifecycle.rescue(found.job, found.label))).accepted

@@ -12,7 +12,7 @@ from ...core.outcome import Outcome
 from ...core.queue import Queue, QueueStats
 from ...ports import Applied, Page, Query, Storage, Want
 from ..clock import FakeClock
-from .builders import LEASE, a_job, a_pod, a_token, finished, want
+from .builders import LEASE, a_job, a_pod, a_token, finished, only, want
 
 
 class Cases:
@@ -60,8 +60,7 @@ async def start(storage: Storage, pod: str | None = None, **fields: Any) -> Job:
 
 async def write(storage: Storage, change: Change | QueueChange | None) -> Applied:
     assert change is not None
-    (answer,) = await storage.apply([change])
-    return answer
+    return only(await storage.apply([change]))
 
 
 async def end(storage: Storage, job: Job, outcome: Outcome) -> Job:
@@ -72,8 +71,7 @@ async def end(storage: Storage, job: Job, outcome: Outcome) -> Job:
 
 
 async def look(storage: Storage, id: str) -> Job:
-    (job,) = await storage.get([id])
-    return job
+    return only(await storage.get([id]))
 
 
 async def rescue(storage: Storage, job: Job) -> Job:
@@ -99,8 +97,7 @@ async def edit(storage: Storage, name: str = "default", **fields: Any) -> None:
 
 
 async def stats(storage: Storage, name: str = "default") -> QueueStats:
-    (found,) = [each for each in await storage.queues() if each.queue.name == name]
-    return found
+    return only([each for each in await storage.queues() if each.queue.name == name])
 
 
 async def queue(storage: Storage, name: str = "default") -> Queue:

@@ -9,15 +9,14 @@ from ...core.job import State
 from ...core.outcome import Interrupted, Snoozed, Stopped, Succeeded, Throttled
 from ...ports import Inserted, Storage
 from ..clock import FakeClock
-from .builders import LEASE, a_job, a_unique_job, an_error, failing, near
+from .builders import LEASE, a_job, a_unique_job, an_error, failing, near, only
 from .steps import Cases, a_live_pod, end, ids, look, put, rescue, start, take, take_one, write
 
 HOSTILE_KEYS: Final = ("'; DROP TABLE jobs; --", 'a"b\\c', "100 %_*", "ключ 🗝", "a\nb", "A", "a", " a")
 
 
-async def ask(storage: Storage, key: str = "key", **fields: Any) -> Inserted:
-    (answer,) = await storage.insert([a_unique_job(key, **fields)])
-    return answer
+async def ask(storage: Storage, key: str = "key", /, **fields: Any) -> Inserted:
+    return only(await storage.insert([a_unique_job(key, **fields)]))
 
 
 async def start_unique(storage: Storage, **fields: Any) -> str:
@@ -96,7 +95,7 @@ class Uniqueness(Cases):
             await put(storage, a_unique_job())
             await end(storage, await take_one(storage, pod), outcome)
             assert (await ask(storage, queue="elsewhere")).outcome == "inserted"
-            (holder,) = await ids(storage, "queue:elsewhere state:ready")
+            holder = only(await ids(storage, "queue:elsewhere state:ready"))
             await write(storage, lifecycle.cancel(await look(storage, holder)))
 
     async def test_a_cancel_before_the_run_frees_the_key(self, storage: Storage) -> None:
@@ -189,9 +188,7 @@ class Replacing(Cases):
         job = await take_one(storage, pod)
         assert (job.id, job.args) == (holder, '{"n":2}')
 
-    async def test_replace_gives_a_retrying_job_all_its_attempts_back(
-        self, storage: Storage, clock: FakeClock
-    ) -> None:
+    async def test_replace_gives_a_retrying_job_all_its_attempts_back(self, storage: Storage, clock: FakeClock) -> None:
         pod = await a_live_pod(storage)
         holder = await put(storage, a_unique_job())
         await end(storage, await take_one(storage, pod), failing(after=1.0))
@@ -249,4 +246,3 @@ class RevivingUnique(Cases):
         ended = [await end(storage, await start(storage, pod, unique=a_unique_job().unique), Succeeded()) for _ in "ab"]
         answers = await storage.apply([change for job in ended if (change := lifecycle.revive(job)) is not None])
         assert [answer.accepted for answer in answers] == [True, False]
-

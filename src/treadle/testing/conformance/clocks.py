@@ -6,7 +6,7 @@ from ...core.job import State
 from ...core.outcome import Succeeded
 from ...ports import Storage
 from ..clock import FakeClock
-from .builders import LEASE, near
+from .builders import LEASE, near, only
 from .steps import Cases, a_live_pod, end, put, rescue, start, take
 
 
@@ -32,7 +32,7 @@ class Time(Cases):
         clock.step_wall(-5 * LEASE)
         await storage.beat(id, LEASE, [])
         clock.advance(LEASE - 1)
-        (pod,) = await storage.pods()
+        pod = only(await storage.pods())
         assert pod.live
         assert near(pod.lease_left, 1)
 
@@ -46,7 +46,7 @@ class Time(Cases):
         job = await start(storage)
         clock.reboot()
         assert [found.job.id for found in await storage.abandoned(10, 30.0)] == [job.id]
-        (pod,) = await storage.pods()
+        pod = only(await storage.pods())
         assert not pod.live
         await put(storage)
         assert list(await take(storage, job.pod or "")) == []
@@ -61,7 +61,7 @@ class Time(Cases):
         clock.reboot()
         await rescue(storage, old)
         pod = await a_live_pod(storage)
-        (new,) = await take(storage, pod)
+        new = only(await take(storage, pod))
         assert (await end(storage, new, Succeeded())).state is State.SUCCEEDED
 
     async def test_what_is_due_follows_the_wall_clock(self, storage: Storage, clock: FakeClock) -> None:

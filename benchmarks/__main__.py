@@ -1,0 +1,92 @@
+"""`python -m benchmarks`: run the workloads, print the table, keep the JSON, write the page."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import datetime as dt
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from . import machine, page
+from .harness import QUICK, Bench, Results, Sizes
+from .peers import PEERS
+from .report import Report
+from .workloads import WORKLOADS
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+PAGE = HERE.parent / "docs" / "benchmarks.md"
+
+
+def main() -> int:
+    options = _options()
+    chosen = [each for each in WORKLOADS if not options.only or each.name in options.only]
+    sizes = dataclasses.replace(QUICK if options.quick else Sizes(), slots=options.worker_slots)
+    rounds = options.rounds or (1 if options.quick else 3)
+    folder = Path(tempfile.mkdtemp(prefix="treadle-bench-", dir=options.dir))
+    kind, _ = machine.filesystem(folder)
+    if kind in machine.IN_MEMORY:
+        folder.rmdir()
+        print(
+            f"{options.dir} is a {kind}: a sync there costs nothing. Name a folder on a disk by --dir", file=sys.stderr
+        )
+        return 2
+    began = time.monotonic()
+    bench = Bench(sizes, folder)
+    try:
+        facts = machine.facts(folder)
+        bench.run(chosen, options.peers, rounds)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    report = Report(
+        results=Results(bench.samples),
+        workloads=chosen,
+        peers=options.peers,
+        machine=facts,
+        sizes=sizes,
+        command=" ".join(["python -m benchmarks", *sys.argv[1:]]),
+        date=dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        took=time.monotonic() - began,
+    )
+    print(report.table())
+    report.save(options.json or RESULTS / f"{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}.json")
+    # A part of the figures must not pass for the whole.
+    if options.page or not (options.only or options.quick or options.peers != list(PEERS)):
+        path = options.page or PAGE
+        path.write_text(page.page(report))
+        print(f"written: {path}", file=sys.stderr)
+    return 1 if any(sample.error for sample in bench.samples) else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m benchmarks", description="Measure Treadle beside other libraries.")
+    names = [each.name for each in WORKLOADS]
+    parser.add_argument("--rounds", type=int, help="how often each cell is measured (default 3; with --quick 1)")
+    parser.add_argument("--only", type=_some(names), metavar="NAME,...", help=f"some of: {', '.join(names)}")
+    parser.add_argument(
+        "--peers", type=_some(list(PEERS)), metavar="NAME,...", default=list(PEERS), help="some of them"
+    )
+    parser.add_argument("--quick", action="store_true", help="small numbers, one round: does it work at all?")
+    parser.add_argument("--worker-slots", type=int, default=Sizes().slots, metavar="N", help="default %(default)s")
+    parser.add_argument("--dir", type=Path, default=Path("/var/tmp"), help="where the databases go; not a RAM disk")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="where the samples go (default benchmarks/results/)")
+    parser.add_argument("--page", type=Path, metavar="PATH", help="write the page there, whatever was chosen")
+    return parser.parse_args()
+
+
+def _some(known: list[str]) -> object:
+    def read(text: str) -> list[str]:
+        found = text.split(",")
+        if unknown := [each for each in found if each not in known]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]} is not one of {', '.join(known)}")
+        return found
+
+    return read
+
+
+if __name__ == "__main__":
+    sys.exit(main())

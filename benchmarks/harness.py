@@ -1,0 +1,293 @@
+"""Harness: runs cells (one workload for one peer) in interleaved rounds, and keeps what each one found.
+
+A round takes every cell once; the next round takes them in the opposite order. So what drifts (the machine's clock,
+its disk, its other users) hits every peer alike, and the median of a few rounds means something. Every measurement has
+fresh processes and, unless it says otherwise, a fresh database in a fresh folder of the same disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from . import machine, peers, processes
+from .peers import Peer
+from .processes import Failed, Producer, cpu_seconds
+from .tally import Tallies
+from .wal import WalWatch
+
+LOOK_EVERY = 0.002
+NOISY = 0.10  # of the machine, taken by others: beyond it a measurement is marked
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much of everything."""
+
+    drain: int = 40_000
+    bulk: int = 50_000
+    callers_seconds: float = 2.0
+    paced: int = 100
+    rate: float = 20.0
+    idle_seconds: float = 10.0
+    settle_seconds: float = 2.0
+    backlog: int = 1_000_000
+    imports: int = 5
+    slots: int = 500
+
+
+QUICK = Sizes(drain=10_000, callers_seconds=1.0, paced=40, idle_seconds=3.0, backlog=100_000, imports=3)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What a figure of ours must reach; `beside` names the (workload, peer) whose figure it is divided by."""
+
+    figure: str
+    bound: float
+    at_least: bool = True
+    beside: tuple[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Workload:
+    name: str
+    title: str
+    figures: tuple[str, ...]  # those that matter, first the one that is compared
+    run: Callable[[Bench, Peer], Figures]
+    targets: tuple[Target, ...] = ()
+    once: bool = False  # it is long and does not scatter: one round is enough
+
+
+@dataclass(frozen=True)
+class Sample:
+    workload: str
+    peer: str
+    round: int
+    figures: Figures
+    load: dict[str, float]
+    seconds: float
+    error: str = ""
+
+
+@dataclass
+class Bench:
+    """What a workload measures with."""
+
+    sizes: Sizes
+    folder: Path
+    samples: list[Sample] = field(default_factory=list)
+    _backlogs: dict[str, Path] = field(default_factory=dict)
+
+    # Rounds ----------------------------------------------------------------------------------------------------------
+
+    def run(self, workloads: Sequence[Workload], names: Sequence[str], rounds: int) -> None:
+        cells = [
+            (workload, peer) for workload in workloads for peer in map(peers.find, names) if workload.name in peer.does
+        ]
+        for number in range(rounds):
+            for workload, peer in cells if number % 2 == 0 else reversed(cells):
+                if number == 0 or not workload.once:
+                    self._measure(workload, peer, number)
+
+    def _measure(self, workload: Workload, peer: Peer, number: int) -> None:
+        before = machine.load()
+        figures, error = Figures(), ""
+        try:
+            figures = workload.run(self, peer)
+        except Failed as failed:
+            error = str(failed)
+        after = machine.load()
+        sample = Sample(
+            workload.name, peer.name, number, figures, machine.foreign(before, after), after.at - before.at, error
+        )
+        self.samples.append(sample)
+        told = error.splitlines()[0] if error else "  ".join(f"{name} {value:,.6g}" for name, value in figures.items())
+        print(
+            f"  {number + 1}  {workload.name:<14} {peer.name:<15} {told}  "
+            f"[{sample.seconds:.1f} s, others {sample.load['foreign']:.0%}]",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    # Places ----------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def place(self, peer: Peer) -> Iterator[Path]:
+        """A fresh folder with a fresh database."""
+        place = self._folder(peer)
+        try:
+            self.in_child(peer, place, "create")
+            yield place
+        finally:
+            shutil.rmtree(place)
+
+    def backlog_place(self, peer: Peer) -> Path:
+        """The folder of a database with a backlog. It is made once and kept for all rounds."""
+        if peer.name not in self._backlogs:
+            place = self._folder(peer)
+            self.in_child(peer, place, "create")
+            self.in_child(peer, place, "backlog", self.sizes.backlog, self.sizes.backlog)
+            self._backlogs[peer.name] = place
+        place = self._backlogs[peer.name]
+        shutil.rmtree(place / "tally", ignore_errors=True)
+        return place
+
+    def in_child(self, peer: Peer, place: Path, method: str, *arguments: int) -> None:
+        code = (
+            f"from pathlib import Path; from benchmarks import peers; "
+            f"peers.find({peer.name!r}).{method}(Path({str(place)!r}), *{arguments!r})"
+        )
+        processes.run_python(code, peer.environ(place))
+
+    def _folder(self, peer: Peer) -> Path:
+        place = self.folder / f"{peer.name}-{time.monotonic_ns()}"
+        place.mkdir()
+        return place
+
+    # Steps of a measurement ------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def producer(self, peer: Peer, place: Path) -> Iterator[Producer]:
+        with processes.producer(peer.name, peer.environ(place), place) as producer:
+            yield producer
+
+    @contextlib.contextmanager
+    def worker(self, peer: Peer, place: Path, queues: dict[str, int] | None = None) -> Iterator[int]:
+        served = queues or {"default": self.sizes.slots}
+        with processes.worker(peer.worker(served), peer.environ(place), place, peer.stop) as pid:
+            yield pid
+
+    def enqueue(self, peer: Peer, place: Path, action: str, **arguments: float) -> Figures:
+        """One action of a producer, with its costs per job."""
+        with self.producer(peer, place) as producer:
+            producer.do("callers", callers=1, seconds=0.01)  # it is up, and the database is open
+            watch = _watch(peer, place)
+            cpu = cpu_seconds(producer.pid)
+            producer.start(action, **arguments)
+            while (answer := producer.answer(LOOK_EVERY)) is None:
+                watch.look()
+            watch.look()
+            jobs = answer["jobs"]
+            return {
+                "rate": jobs / answer["seconds"],
+                "producer_us": (cpu_seconds(producer.pid) - cpu) / jobs * 1e6,
+                **_per_job(watch, jobs),
+            }
+
+    def drain(self, peer: Peer, place: Path, jobs: int, workers: int = 1) -> Figures:
+        """From the first line of the first job until the database says that all are done."""
+        tallies = Tallies(place / "tally")
+        with contextlib.ExitStack() as stack:
+            pids = [stack.enter_context(self.worker(peer, place)) for _ in range(workers)]
+            self.wait(lambda: tallies.count > 0, "the first job")
+            watch, cpu, done = _watch(peer, place), sum(map(cpu_seconds, pids)), tallies.count
+            self.wait(lambda: (watch.look(), tallies.count >= jobs)[1], f"{jobs} jobs")
+            self.wait(lambda: (watch.look(), peer.unfinished(place) == 0)[1], "the last finish")
+            seconds = time.monotonic() - tallies.first
+            counted = jobs - done
+            return {
+                "rate": jobs / seconds,
+                "worker_us": (sum(map(cpu_seconds, pids)) - cpu) / counted * 1e6,
+                **_per_job(watch, counted),
+                **({"smaller_share": tallies.counts[workers - 1] / jobs} if workers > 1 else {}),
+            }
+
+    def ping(self, peer: Peer, place: Path, producer: Producer) -> None:
+        """One job there and back: the worker is up."""
+        tallies = Tallies(place / "tally")
+        producer.do("paced", jobs=1, rate=1000.0)
+        self.wait(lambda: tallies.count > 0, "the worker's first job")
+
+    def wait(self, is_so: Callable[[], bool], what: str) -> None:
+        until = time.monotonic() + processes.LIMIT
+        while not is_so():
+            if time.monotonic() > until:
+                raise Failed(f"waited {processes.LIMIT:.0f} s for {what}")
+            time.sleep(LOOK_EVERY)
+
+
+class _NoWatch:
+    """For a database that keeps no such log."""
+
+    commits = bytes = 0
+
+    def look(self) -> None:
+        pass
+
+
+def _watch(peer: Peer, place: Path) -> WalWatch | _NoWatch:
+    database = peer.database(place)
+    return _NoWatch() if database is None else WalWatch(database)
+
+
+def _per_job(watch: WalWatch | _NoWatch, jobs: float) -> Figures:
+    if isinstance(watch, _NoWatch):
+        return {}
+    return {"commits": watch.commits / jobs, "wal_bytes": watch.bytes / jobs}
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# What the rounds say together
+
+
+@dataclass(frozen=True)
+class Result:
+    """One figure of one cell over all rounds."""
+
+    median: float
+    low: float
+    high: float
+    rounds: int
+
+    @property
+    def spread(self) -> float:
+        """Half the distance between the best and the worst round, as a part of the median."""
+        return (self.high - self.low) / 2 / self.median if self.median else 0.0
+
+
+@dataclass(frozen=True)
+class Results:
+    samples: Sequence[Sample]
+
+    def cell(self, workload: str, peer: str) -> list[Sample]:
+        return [s for s in self.samples if (s.workload, s.peer) == (workload, peer)]
+
+    def good(self, workload: str, peer: str) -> list[Sample]:
+        return [s for s in self.cell(workload, peer) if not s.error]
+
+    def figure(self, workload: str, peer: str, name: str) -> Result | None:
+        return _result([s.figures[name] for s in self.good(workload, peer) if name in s.figures])
+
+    def ratio(self, target: Target, workload: str, peer: str) -> Result | None:
+        """Our figure over another's, round by round: what slowed both cancels out."""
+        assert target.beside is not None
+        others = {s.round: s.figures[target.figure] for s in self.good(*target.beside)}
+        own = {s.round: s.figures[target.figure] for s in self.good(workload, peer)}
+        return _result([own[number] / others[number] for number in own if others.get(number)])
+
+    def reached(self, target: Target, workload: str, peer: str) -> tuple[Result, bool] | None:
+        found = self.ratio(target, workload, peer) if target.beside else self.figure(workload, peer, target.figure)
+        if found is None:
+            return None
+        return found, found.median >= target.bound if target.at_least else found.median <= target.bound
+
+    @functools.cached_property
+    def foreign(self) -> Result | None:
+        return _result([s.load["foreign"] for s in self.samples])
+
+    def as_json(self) -> list[dict[str, object]]:
+        return [asdict(sample) for sample in self.samples]
+
+
+def _result(values: Sequence[float]) -> Result | None:
+    return Result(statistics.median(values), min(values), max(values), len(values)) if values else None

@@ -1,0 +1,112 @@
+"""Huey on SQLite, with its fsync on and its own consumer, set for throughput.
+
+`fsync=True` is `pragma synchronous=FULL`, the same promise as ours: what was enqueued survives power loss. (Its
+default leaves the pragma alone, which is FULL as well unless SQLite was built otherwise.) Huey takes a job off the
+table when it starts and does not write that it ended: a consumer that dies loses the jobs it was running, and one
+commit a job is all it has to pay. Results are stored only if they are not None.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sqlite3
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+
+from . import TALLY, pace
+
+# One thread: all threads of a consumer share one connection and one lock, and more of them only wait for it.
+WORKERS = "1"
+
+
+class HueySQLite:
+    name = "huey-sqlite"
+    title = "Huey on SQLite"
+    does = frozenset({"drain", "drain-two", "bulk", "callers-100", "caller-1", "pickup-across", "idle", "import"})
+    share = 0.08
+    stop = signal.SIGINT
+
+    def settings(self) -> dict[str, str]:
+        return {
+            "version": metadata.version("huey"),
+            "durability": "SqliteHuey(fsync=True, journal_mode='wal'): WAL, synchronous=FULL",
+            "worker": f"`huey_consumer -k thread -w {WORKERS} -q -n`, one process; polling at its defaults",
+            "job": "def, no-op",
+        }
+
+    def environ(self, place: Path) -> dict[str, str]:
+        return {"BENCH_HUEY_FILE": str(self.database(place)), TALLY: str(place / "tally")}
+
+    def create(self, place: Path) -> None:
+        from huey import SqliteHuey
+
+        SqliteHuey("bench", filename=str(self.database(place)), fsync=True).storage.close()
+
+    def database(self, place: Path) -> Path:
+        return place / "huey.db"
+
+    def worker(self, queues: dict[str, int]) -> list[str]:
+        consumer = Path(sys.executable).with_name("huey_consumer")
+        return [str(consumer), "benchmarks.peers.huey_jobs.huey", "-k", "thread", "-w", WORKERS, "-q", "-n"]
+
+    def unfinished(self, place: Path) -> int:
+        with contextlib.closing(sqlite3.connect(self.database(place))) as db:
+            return int(db.execute("select count(*) from task").fetchone()[0])
+
+    def backlog(self, place: Path, scheduled: int, finished: int) -> None:
+        raise NotImplementedError("Huey keeps no finished jobs")
+
+    @contextlib.contextmanager
+    def producer(self) -> Iterator[HueyProducer]:
+        os.environ.setdefault("BENCH_HUEY_FILE", "")
+        yield HueyProducer()
+
+
+class HueyProducer:
+    def __init__(self) -> None:
+        from . import huey_jobs
+
+        self._jobs = huey_jobs
+        _ = huey_jobs.huey.storage.conn  # open
+
+    def bulk(self, jobs: int) -> int:
+        """`.map` is what it has; it enqueues one by one."""
+        self._jobs.noop.map(range(jobs))
+        return jobs
+
+    def callers(self, callers: int, seconds: float) -> int:
+        counts = [0] * callers
+        until = time.monotonic() + seconds
+
+        def call(number: int) -> None:
+            while time.monotonic() < until:
+                self._jobs.noop(number)
+                counts[number] += 1
+
+        if callers == 1:
+            call(0)
+            return counts[0]
+        threads = [threading.Thread(target=call, args=(number,)) for number in range(callers)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return sum(counts)
+
+    def paced(self, jobs: int, rate: float) -> int:
+        for wait in pace.waits(jobs, rate):
+            time.sleep(wait)
+            self._jobs.stamp(time.monotonic_ns())
+        return jobs
+
+    def beside_worker(self, jobs: int, rate: float, slots: int) -> int:
+        raise NotImplementedError("Huey's consumer is a process of its own")
+
+
+peer = HueySQLite()

@@ -1,0 +1,148 @@
+"""Report: the table on stdout, the JSON, and the page of the documentation. All three are made from the samples."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from . import peers
+from .harness import NOISY, Result, Results, Sizes, Target, Workload
+
+OURS = "treadle-sqlite"
+UNITS = {
+    "rate": ("jobs/s", "{:,.0f}"),
+    "producer_us": ("producer µs/job", "{:.1f}"),
+    "worker_us": ("worker µs/job", "{:.1f}"),
+    "commits": ("commits/job", "{:.4f}"),
+    "wal_bytes": ("WAL B/job", "{:,.0f}"),
+    "smaller_share": ("share of the slower process", "{:.0%}"),
+    "p50_ms": ("p50 ms", "{:.2f}"),
+    "p99_ms": ("p99 ms", "{:.2f}"),
+    "max_ms": ("max ms", "{:.1f}"),
+    "cpu_percent": ("% of a core", "{:.2f}"),
+    "memory_mb": ("MB resident", "{:.0f}"),
+    "import_ms": ("ms", "{:.0f}"),
+    "modules": ("modules", "{:.0f}"),
+}
+MORE_IS_BETTER = {"rate", "smaller_share"}
+MAIN_FIGURES = {"rate", "p50_ms", "p99_ms", "import_ms"}  # the page shows how these scatter
+
+
+@dataclass(frozen=True)
+class Report:
+    results: Results
+    workloads: Sequence[Workload]
+    peers: Sequence[str]
+    machine: dict[str, str]
+    sizes: Sizes
+    command: str
+    date: str
+    took: float
+
+    # Stdout ----------------------------------------------------------------------------------------------------------
+
+    def table(self) -> str:
+        rows = [("workload", "peer", "figure", "median", "lowest – highest", "target", "")]
+        for workload in self.workloads:
+            for peer in self._peers_of(workload):
+                rows += self._rows(workload, peer)
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        lines = ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([*lines, "", self.noise()])
+
+    def _rows(self, workload: Workload, peer: str) -> Iterator[tuple[str, ...]]:
+        if not self.results.good(workload.name, peer):
+            yield workload.name, peer, "FAILED", "", "", "", ""
+        for name in workload.figures:
+            found = self.results.figure(workload.name, peer, name)
+            if found is None:
+                continue
+            unit, _ = UNITS[name]
+            target = next((t for t in workload.targets if t.figure == name and not t.beside), None)
+            wanted, verdict = self._verdict(workload, peer, target)
+            yield workload.name, peer, unit, show(name, found.median), self._range(name, found), wanted, verdict
+        for target in workload.targets if peer == OURS else ():
+            if target.beside and (reached := self.results.reached(target, workload.name, peer)):
+                wanted, verdict = self._verdict(workload, peer, target)
+                ratio = f"× {' of '.join(reversed(target.beside))}"
+                low, high = f"{reached[0].low:.2f}", f"{reached[0].high:.2f}"
+                yield workload.name, peer, ratio, f"{reached[0].median:.2f}", f"{low} – {high}", wanted, verdict
+
+    def _verdict(self, workload: Workload, peer: str, target: Target | None) -> tuple[str, str]:
+        if target is None or peer != OURS:
+            return "", ""
+        reached = self.results.reached(target, workload.name, peer)
+        return wanted(target), "" if reached is None else "yes" if reached[1] else "NO"
+
+    def _range(self, name: str, found: Result) -> str:
+        return "" if found.rounds == 1 else f"{show(name, found.low)} – {show(name, found.high)}"
+
+    def noise(self) -> str:
+        """One line on how far to trust the rest."""
+        found = self.results.foreign
+        if found is None:
+            return "nothing was measured"
+        noisy = sum(s.load["foreign"] > NOISY for s in self.results.samples)
+        said = (
+            f"others took {found.median:.0%} of the machine in the median measurement, {found.high:.0%} in the worst; "
+            f"{noisy} of {len(self.results.samples)} measurements had more than {NOISY:.0%}"
+        )
+        return said + (" and are noise" if noisy else "")
+
+    def _peers_of(self, workload: Workload) -> list[str]:
+        return [peer for peer in self.peers if self.results.cell(workload.name, peer)]
+
+    # JSON ------------------------------------------------------------------------------------------------------------
+
+    def save(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        whole = {
+            "date": self.date,
+            "command": self.command,
+            "seconds": self.took,
+            "machine": self.machine,
+            "peers": {name: peers.find(name).settings() for name in self.peers},
+            "sizes": asdict(self.sizes),
+            "samples": self.results.as_json(),
+        }
+        path.write_text(json.dumps(whole, indent=1) + "\n")
+
+    # What the page says in words -------------------------------------------------------------------------------------
+
+    def missed(self) -> Iterator[str]:
+        for workload in self.workloads:
+            for target in workload.targets:
+                reached = self.results.reached(target, workload.name, OURS)
+                if reached is None:
+                    yield f"`{workload.name}` could not be measured."
+                elif not reached[1]:
+                    found = f"{reached[0].median:.2f}" if target.beside else show(target.figure, reached[0].median)
+                    yield f"`{workload.name}`: {found}, where {wanted(target)} is wanted."
+
+    def lost(self) -> Iterator[str]:
+        """Where another peer's figure is better than ours by more than both scatter."""
+        for workload in self.workloads:
+            for name in workload.figures:
+                own = self.results.figure(workload.name, OURS, name)
+                for peer in self._peers_of(workload):
+                    other = self.results.figure(workload.name, peer, name)
+                    if peer != OURS and own and other and _better(name, other, own):
+                        unit, title = UNITS[name][0], peers.find(peer).title
+                        yield f"`{workload.name}`, {unit}: {title} {show(name, other.median)}, we {show(name, own.median)}."
+
+
+def show(name: str, value: float) -> str:
+    return UNITS[name][1].format(value)
+
+
+def wanted(target: Target) -> str:
+    sign = "≥" if target.at_least else "≤"
+    if target.beside is None:
+        return f"{sign} {target.bound:,g} {UNITS[target.figure][0]}"
+    return f"{sign} {target.bound:g} × {' of '.join(reversed(target.beside))}"
+
+
+def _better(name: str, other: Result, own: Result) -> bool:
+    return other.low > own.high if name in MORE_IS_BETTER else other.high < own.low

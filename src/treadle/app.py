@@ -1,0 +1,612 @@
+"""App: tasks, a storage, and everything that can be asked of both. The one place that knows the adapters.
+
+Opening
+-------
+`async with app:` opens the storage and closes it again; whoever enqueues before that opens it by the way. A storage
+opened by the way stays open until `close`, or until the interpreter ends: nothing of it can be lost then, because an
+enqueue returns after its commit. Opening and closing may be asked for from several loops and threads at once: one
+caller does it, the others wait for that one.
+
+Sync
+----
+`enqueue_sync` and every other `_sync` run on a loop of the app's own, in a daemon thread that is started when it is
+first needed: never on the caller's loop, which it would stop.
+
+Fork
+----
+A child shares no thread and no connection with its parent. It forgets both, unclosed (to close what the parent uses
+would harm the parent), and opens anew when it enqueues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import dataclasses
+import functools
+import os
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, overload
+
+from msgspec import UNSET, UnsetType
+
+from . import config as settings
+from .client import Client, Router
+from .config import Limits, Timing
+from .context import Call, Door, Handle, Options, amend
+from .core import names, payload
+from .core.duration import Duration
+from .core.errors import ConfigError
+from .core.unique import Unique
+from .core.view import JobView
+from .hooks import HookName, Hooks
+from .operators import Jobs, Pods, Queues
+from .ports import Storage
+from .tasks import Registry
+
+if TYPE_CHECKING:
+    from .runtime.pod import Pod
+
+R = TypeVar("R")
+T = TypeVar("T")
+HookT = TypeVar("HookT", bound=Callable[[JobView], Any])
+
+Synchronous = Literal["full", "normal"]
+QueueList = Iterable[str] | Mapping[str, int] | str
+Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
+
+SCHEMES: Final = ("sqlite", "memory", "postgresql")
+# What an ending interpreter, or the end of the sync thread, waits for at most.
+LAST_WAIT: Final = 5.0
+
+
+class App(Registry):
+    """A registry of tasks together with the storage where their jobs are kept."""
+
+    def __init__(
+        self,
+        url: str | None = None,
+        *,
+        name: str | None = None,
+        router: Router | None = None,
+        storage: Storage | None = None,
+        synchronous: Synchronous | None = None,
+        timing: Timing | None = None,
+        limits: Limits | None = None,
+        queues: QueueList | None = None,
+        lifespan: Lifespan | None = None,
+    ) -> None:
+        """`url` is taken from TREADLE_URL or treadle.toml if it is not given; so is all else that is None.
+
+        `router` chooses the queue of tasks that name none: a table of name prefixes, or a function of the name.
+        `queues` are those that `worker()` serves by default. What `lifespan(app)` yields is `ctx.state` in a pod.
+        """
+        super().__init__()
+        if url is not None and storage is not None:
+            raise ConfigError("App: give a url or a storage, not both")
+        self.config = config = settings.load()
+        self.name = name
+        self.url = "memory://" if storage is not None else config.url if url is None else url
+        self.timing = timing or config.timing
+        self.limits = limits or config.limits
+        self.hooks = Hooks()
+        self._declared = queues
+        self._lifespan = lifespan
+        sync = synchronous or cast("Synchronous", config.synchronous)
+        make = _maker(self.url, sync, self.timing.call) if storage is None else lambda: storage
+        self._keeper = Keep(make, is_ours=storage is None)
+        # Dropped without a word, an app still lets go of its threads. The Keep knows nothing of the app.
+        weakref.finalize(self, Keep.let_go, self._keeper).atexit = False
+        self.client = Client(self._keeper, router=router, hooks=self.hooks)
+        self.jobs = Jobs(self.client)
+        self.queues = Queues(self.client)
+        self.pods = Pods(self.client)
+
+    def __repr__(self) -> str:
+        return f"<App {self.name or ''} {settings.masked(self.url)}>"
+
+    # Open and close --------------------------------------------------------------------------------------------------
+
+    @property
+    def storage(self) -> Storage:
+        return self._keeper.storage
+
+    @property
+    def is_open(self) -> bool:
+        return self._keeper.current is not None
+
+    async def open(self) -> None:
+        await self._keeper.open()
+
+    async def close(self) -> None:
+        """Close the storage. The next use opens it again."""
+        await self._keeper.close()
+
+    def close_sync(self) -> None:
+        self._keeper.close_sync()
+
+    async def __aenter__(self) -> App:
+        await self._keeper.enter()
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._keeper.leave()
+
+    # Tasks and hooks -------------------------------------------------------------------------------------------------
+
+    def include(self, registry: Registry) -> None:
+        if isinstance(registry, App):
+            raise ConfigError("an app includes registries, not apps: declare shared tasks on a Registry")
+        super().include(registry)
+
+    def on(self, name: HookName) -> Callable[[HookT], HookT]:
+        """Watch jobs: `@app.on("failed")` on a function of one JobView. See `treadle.hooks`."""
+
+        def add(hook: HookT) -> HookT:
+            self.hooks.add(name, hook)
+            return hook
+
+        return add
+
+    def door(self, task: str) -> Door:
+        return self.client
+
+    def _doors(self) -> list[Door]:
+        return [self.client]
+
+    # Enqueue ---------------------------------------------------------------------------------------------------------
+
+    @overload
+    async def enqueue(self, task: Call[R], /) -> Handle[R]: ...
+    @overload
+    async def enqueue(
+        self,
+        task: str,
+        args: Mapping[str, object] | None = None,
+        /,
+        *,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        unique: str | Unique | bool | None = None,
+        tags: Iterable[str] | None = None,
+        reason: str | None = None,
+        within: object = None,
+        timeout: Duration | UnsetType | None = UNSET,
+        max_attempts: int | None = None,
+        meta: Mapping[str, object] | None = None,
+        id: str | None = None,
+    ) -> Handle[Any]: ...
+    async def enqueue(
+        self, task: Call[Any] | str, args: Mapping[str, object] | None = None, /, **options: Any
+    ) -> Handle[Any]:
+        """Ask for a job: by `task.bind(…)`, or by the task's name and its arguments by theirs. The code of a task that
+        is named may be elsewhere; if it is here, its signature and options hold."""
+        return await self.client.enqueue(self._call(task, args, options))
+
+    @overload
+    def enqueue_sync(self, task: Call[R], /) -> Handle[R]: ...
+    @overload
+    def enqueue_sync(
+        self,
+        task: str,
+        args: Mapping[str, object] | None = None,
+        /,
+        *,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        queue: str | None = None,
+        priority: int | None = None,
+        unique: str | Unique | bool | None = None,
+        tags: Iterable[str] | None = None,
+        reason: str | None = None,
+        within: object = None,
+        timeout: Duration | UnsetType | None = UNSET,
+        max_attempts: int | None = None,
+        meta: Mapping[str, object] | None = None,
+        id: str | None = None,
+    ) -> Handle[Any]: ...
+    def enqueue_sync(
+        self, task: Call[Any] | str, args: Mapping[str, object] | None = None, /, **options: Any
+    ) -> Handle[Any]:
+        return self.client.enqueue_sync(self._call(task, args, options))
+
+    async def enqueue_many(self, calls: Iterable[Call[R]], *, within: object = None) -> list[Handle[R]]:
+        """Ask for many jobs in one transaction; one Handle each, in order."""
+        return await self.client.enqueue_many(calls, within=within)
+
+    def enqueue_many_sync(self, calls: Iterable[Call[R]], *, within: object = None) -> list[Handle[R]]:
+        return self.client.enqueue_many_sync(calls, within=within)
+
+    def _call(self, task: Call[Any] | str, args: Mapping[str, object] | None, options: dict[str, Any]) -> Call[Any]:
+        if isinstance(task, str):
+            return self._by_name(task, args or {}, options)
+        if args is not None or options:
+            raise TypeError("a bound call has its arguments and options: task.using(…).bind(…)")
+        if not isinstance(cast("object", task), Call):
+            raise TypeError(f"enqueue takes task.bind(…) or a task's name, not a {type(task).__name__}")
+        return task
+
+    def _by_name(self, name: str, args: Mapping[str, object], options: dict[str, Any]) -> Call[Any]:
+        known = self.find(name)
+        if known is not None:
+            return known.using(**options).bind_named(args)
+        # Its code is elsewhere: no signature to check, and the pod that has it decides about attempts and timeout.
+        task = names.check_name("task", name)
+        return Call(task, payload.encode_arguments(args), amend(Options(), **options))
+
+    # Work ------------------------------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def worker(
+        self,
+        queues: QueueList | None = None,
+        *,
+        slots: int | Mapping[str, int] | None = None,
+        label: str | None = None,
+        timing: Timing | None = None,
+        limits: Limits | None = None,
+        leads: bool = True,
+    ) -> AsyncGenerator[Pod]:
+        """Run a pod on the current loop: `async with app.worker(queues=["mail"], slots={"mail": 20}):`.
+
+        Without `queues` it serves those of the app, else those of the settings, else every queue of the app's tasks.
+        Leaving it stops gracefully: what does not end in time is given back.
+        """
+        limits = limits or self.limits
+        served = self._served(queues, slots, limits)
+        async with self, self.state() as state:
+            pod = self.make_pod(
+                queues=served,
+                label=None if label is None else lambda pod_id: label,
+                timing=timing,
+                limits=limits,
+                leads=leads,
+                state=state,
+            )
+            await pod.start()
+            try:
+                yield pod
+            finally:
+                await pod.stop()
+
+    @asynccontextmanager
+    async def state(self) -> AsyncGenerator[Any]:
+        """The app's lifespan, entered once per pod; yields what becomes `ctx.state`."""
+        if self._lifespan is None:
+            yield None
+        else:
+            async with self._lifespan(self) as state:
+                yield state
+
+    def make_pod(
+        self,
+        *,
+        queues: Mapping[str, int],
+        label: Callable[[str], str] | None = None,
+        timing: Timing | None = None,
+        limits: Limits | None = None,
+        leads: bool = True,
+        state: Any = None,
+        stuck: Callable[[float], None] | None = None,
+    ) -> Pod:
+        """A pod on this app's storage, not yet started. The app must stay open as long as it runs."""
+        from . import __version__
+        from .executors.async_ import AsyncExecutor
+        from .executors.thread import ThreadExecutor
+        from .runtime.pod import Pod
+
+        limits = limits or self.limits
+        named = self.config if self.name is None else dataclasses.replace(self.config, worker_prefix=self.name)
+        return Pod(
+            storage=self.storage,
+            registry=self,
+            executors={"async": AsyncExecutor(), "thread": ThreadExecutor(limits.threads)},
+            queues=queues,
+            door=self.client,
+            hooks=self.hooks,
+            timing=timing or self.timing,
+            limits=limits,
+            label=label or functools.partial(settings.worker_label, named),
+            version=__version__,
+            leads=leads and "services" not in self.config.disable,
+            state=state,
+            stuck=stuck,
+        )
+
+    def _served(
+        self, queues: QueueList | None, slots: int | Mapping[str, int] | None, limits: Limits
+    ) -> dict[str, int]:
+        if queues is None:
+            queues = self._declared
+        if queues is None and self.config.queues:
+            found = {each.name: each.slots for each in self.config.queues}
+        elif queues is None:
+            found = dict.fromkeys(sorted({self.client.queue_of(task) for task in self.tasks.values()}))
+        else:
+            found = _queue_list(queues)
+        if not found:
+            raise ConfigError('a worker needs queues to serve, for example app.worker(queues=["default"])')
+        each = slots if isinstance(slots, Mapping) else dict.fromkeys(found, slots)
+        if unknown := sorted(each.keys() - found.keys()):
+            raise ConfigError(f"slots are given for {unknown[0]}, a queue that this worker does not serve")
+        served = {name: own or each.get(name) or limits.slots for name, own in found.items()}
+        for name, count in served.items():
+            if count < 1:
+                raise ConfigError(f"queue {name} must have 1 slot or more, not {count}")
+        return served
+
+
+def _queue_list(queues: QueueList) -> dict[str, int | None]:
+    try:
+        if isinstance(queues, str):
+            return names.parse_queues(queues)
+        if isinstance(queues, Mapping):
+            sized = cast("Mapping[str, int]", queues)
+            return {names.check_name("queue", name): slots for name, slots in sized.items()}
+        return dict.fromkeys(names.check_name("queue", name) for name in queues)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# The storage: made of a URL, kept open, and asked from threads that have no loop
+
+
+def _maker(url: str, synchronous: Synchronous, call_deadline: float) -> Callable[[], Storage]:
+    """How to make the storage of a URL. What is wrong with the URL is said now; nothing is opened or imported yet."""
+    scheme, separator, rest = url.partition("://")
+    if not separator:
+        raise ConfigError(f"{settings.masked(url)!r} is not a storage URL; for example {settings.DEFAULT_URL}")
+    if scheme == "memory":
+        return _memory
+    if scheme == "sqlite":
+        path = _sqlite_path(rest)
+        return lambda: _sqlite(path, synchronous, call_deadline)
+    if scheme in ("postgresql", "postgres"):
+        raise ConfigError("this version has no PostgreSQL storage yet; use sqlite:///path or memory://")
+    near = names.suggest(scheme, SCHEMES)
+    remedy = f"did you mean {near}://?" if near else "use sqlite:///path or memory://"
+    raise ConfigError(f"there is no storage for {scheme}://; {remedy}")
+
+
+def _sqlite_path(rest: str) -> str:
+    path = rest.removeprefix("/")
+    if path == rest:
+        raise ConfigError(
+            f"a SQLite URL has three slashes, or four before an absolute path: sqlite:///{rest or 'treadle.db'}"
+        )
+    if not path or path.startswith(":memory:"):
+        raise ConfigError("a SQLite URL names a file: sqlite:///treadle.db; for nothing but memory use memory://")
+    if "?" in path:
+        raise ConfigError("a SQLite URL takes no options after ?; settings are in treadle.toml or TREADLE_*")
+    return str(Path(path).absolute())
+
+
+def _memory() -> Storage:
+    from .storages.memory import MemoryStorage
+
+    return MemoryStorage()
+
+
+def _sqlite(path: str, synchronous: Synchronous, call_deadline: float) -> Storage:
+    if sys.platform == "win32":
+        raise ConfigError("the SQLite storage needs the file locks of Linux or macOS; on Windows use WSL")
+    from .storages.sqlite import SQLiteStorage
+
+    return SQLiteStorage(path, synchronous=synchronous, call_deadline=call_deadline)
+
+
+class Keep:
+    """Implements `client.Keeper`: one storage, opened at most once at a time, whoever asks."""
+
+    def __init__(self, make: Callable[[], Storage], *, is_ours: bool) -> None:
+        self.current: Storage | None = None
+        self._make = make
+        self._is_ours = is_ours
+        self._storage: Storage | None = None
+        self._lock = threading.Lock()
+        self._under_way: Future[None] | None = None
+        self._users = 0  # inside `async with app`
+        self._portal = Portal()
+        _keeps.add(self)
+
+    @property
+    def storage(self) -> Storage:
+        with self._lock:
+            if self._storage is None:
+                self._storage = self._make()
+            return self._storage
+
+    async def open(self) -> Storage:
+        while (storage := self.current) is None:
+            await self._alone(self._open)
+        return storage
+
+    async def close(self) -> None:
+        while self.current is not None or self._under_way is not None:
+            await self._alone(self._close)
+        await self._portal.stop()
+
+    async def enter(self) -> None:
+        with self._lock:
+            self._users += 1
+        try:
+            await self.open()
+        except BaseException:
+            self._users -= 1
+            raise
+
+    async def leave(self) -> None:
+        with self._lock:
+            self._users -= 1
+        if self._users == 0:
+            await self.close()
+
+    def close_sync(self) -> None:
+        while self.current is not None:
+            self.run_sync(self._alone(self._close))
+        self._portal.stop_sync()
+
+    def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._portal.run(work)
+
+    def let_go(self) -> None:
+        """The app is gone. Called by the garbage collector, so it may not wait."""
+        if self.current is not None and not sys.is_finalizing():
+            self._portal.start(self._close()).add_done_callback(lambda _: self._portal.ask_to_stop())
+
+    def forget(self) -> None:
+        """In the child of a fork: the parent's threads are not here, and its connections are not ours to close."""
+        self._lock = threading.Lock()
+        self._under_way = None
+        self._portal = Portal()
+        if self._is_ours and self._storage is not None:
+            _leaked.append(self._storage)
+            self.current = self._storage = None
+
+    async def _alone(self, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Take one step, or wait for the one that is under way: on any loop, so a lock of asyncio will not do."""
+        mine = Future[None]()
+        with self._lock:
+            waits = self._under_way
+            if waits is None:
+                self._under_way = mine
+        if waits is not None:
+            # Shielded: a waiter that is cancelled must not cancel the step of another.
+            await asyncio.shield(asyncio.wrap_future(waits))
+            return
+        try:
+            await step()
+        finally:
+            self._under_way = None
+            mine.set_result(None)
+
+    async def _open(self) -> None:
+        storage = self.storage
+        await storage.open()
+        self.current = storage
+
+    async def _close(self) -> None:
+        storage, self.current = self.current, None
+        if storage is not None:
+            await storage.close()
+
+
+class Portal:
+    """A loop in a daemon thread, for callers that have none."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._asked = asyncio.Event()
+        self._ended: Future[None] | None = None
+        self._has_warned = False
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of the work, waited for in the caller's thread."""
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError("a _sync call from inside a _sync call (a hook?) would wait for itself: use await")
+        self._warn_on_loop()
+        future = self.start(work)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # Ctrl-C in the caller ends the wait; the work should end too
+            raise
+
+    def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        with self._lock:
+            if self._loop is None:
+                self._begin()
+            assert self._loop is not None
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    async def stop(self) -> None:
+        if threading.current_thread() is not self._thread and (ended := self.ask_to_stop()) is not None:
+            await asyncio.wrap_future(ended)
+
+    def stop_sync(self) -> None:
+        if (ended := self.ask_to_stop()) is not None:
+            ended.result(2 * LAST_WAIT)
+
+    def ask_to_stop(self) -> Future[None] | None:
+        """What was started before is still finished; what is started after has another thread."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+            if loop is not None:
+                loop.call_soon_threadsafe(self._asked.set)
+            return self._ended
+
+    def _begin(self) -> None:
+        ready: Future[asyncio.AbstractEventLoop] = Future()
+        self._ended = Future()
+        self._asked = asyncio.Event()
+        self._thread = threading.Thread(
+            target=_serve, args=(self._asked, ready, self._ended), name="treadle-sync", daemon=True
+        )
+        self._thread.start()
+        self._loop = ready.result()
+
+    def _warn_on_loop(self) -> None:
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return
+        if not self._has_warned:
+            self._has_warned = True
+            text = "a _sync call blocks the event loop that it is called on: await the call without _sync instead"
+            warnings.warn(text, RuntimeWarning, stacklevel=5)
+
+
+def _serve(asked: asyncio.Event, ready: Future[asyncio.AbstractEventLoop], ended: Future[None]) -> None:
+    async def main() -> None:
+        ready.set_result(asyncio.get_running_loop())
+        await asked.wait()
+        if others := asyncio.all_tasks() - {asyncio.current_task()}:
+            await asyncio.wait(others, timeout=LAST_WAIT)
+
+    try:
+        asyncio.run(main())
+    finally:
+        ended.set_result(None)
+
+
+_keeps: weakref.WeakSet[Keep] = weakref.WeakSet()
+_leaked: list[Storage] = []
+
+
+@atexit.register
+def _close_all() -> None:
+    # On a loop of its own, here: an ending interpreter starts no thread any more.
+    for keep in list(_keeps):
+        if keep.current is not None:
+            try:
+                asyncio.run(_close_soon(keep))
+            except Exception:  # noqa: S110
+                pass  # all that returned is committed; there is nobody left to tell
+
+
+async def _close_soon(keep: Keep) -> None:
+    async with asyncio.timeout(LAST_WAIT):
+        await keep.close()
+
+
+def _forget_all() -> None:
+    for keep in list(_keeps):
+        keep.forget()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, where there is no fork
+    os.register_at_fork(after_in_child=_forget_all)

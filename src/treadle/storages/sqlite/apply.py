@@ -1,0 +1,311 @@
+"""Apply: Changes, each wholly or not at all, fenced by state and token."""
+
+from __future__ import annotations
+
+import functools
+import sqlite3
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from ...core import queue as queueing
+from ...core.job import CLAIMABLE, ERRORS_KEPT, LIVE, TERMINAL, Change, QueueChange, State
+from ...core.queue import Queue
+from ...ports import Applied, Clock
+from . import cluster, insert, rows
+from .news import News
+from .rows import Database
+from .sql import statement
+
+_FIND: Final = statement("apply_find")
+_ACCEPTED: Final = {state: Applied(True, state=state) for state in State}
+_STATES: Final[dict[str, State]] = {state.value: state for state in State}
+_MOST_ROWS: Final = 256
+# What a Change may hold that SQLite cannot store: it is refused alone.
+_BAD_VALUES: Final = (
+    sqlite3.IntegrityError,
+    sqlite3.DataError,
+    sqlite3.InterfaceError,
+    sqlite3.ProgrammingError,
+    OverflowError,
+    TypeError,
+    ValueError,
+)
+_RUNNING: Final = frozenset({State.RUNNING})
+
+
+class _Row(Struct):
+    """What must be known of a job before a Change is written."""
+
+    seq: int
+    state: State | None
+    token: str | None
+    finished_token: str | None
+    cancel_wanted: bool
+    pod: str | None
+    unique_key: str | None
+    error_count: int
+    queue: str
+    tags: str | None
+
+
+def apply(db: Database, changes: Sequence[Change | QueueChange], clock: Clock, news: News) -> list[Applied]:
+    """Write the Changes in their order and answer for each."""
+    now = clock.now()
+    answers: list[Applied] = []
+    successes: list[Change] = []
+    for change in changes:
+        if isinstance(change, Change) and _is_plain_success(change):
+            successes.append(change)
+            continue
+        if successes:
+            answers += _succeed(db, successes, clock, now, news)
+            successes = []
+        answers.append(_apply(db, change, clock, now, news))
+    if successes:
+        answers += _succeed(db, successes, clock, now, news)
+    return answers
+
+
+# The hot arm ---------------------------------------------------------------------------------------------------------
+
+
+def _is_plain_success(change: Change) -> bool:
+    """A success that touches nothing but its job's row: one UPDATE, by which its unique key frees itself."""
+    return (
+        change.why == "succeeded"
+        and change.to is State.SUCCEEDED
+        and change.token is not None
+        and change.expect == _RUNNING
+        and change.result is not UNSET
+        and change.warning is not UNSET
+        and not change.follow_ups
+        and change.error is None
+        and change.cooling is None
+        and not (change.unless_cancel_wanted or change.if_lapsed or change.foreign)
+        and change.attempt is None
+        and change.crashes is None
+        and change.snoozes is None
+        and change.throttles is None
+        and change.priority is None
+        and change.queue is None
+    )
+
+
+@functools.cache
+def _succeed_sql(count: int) -> str:
+    return statement("succeed").replace("(values)", f"(values {', '.join(['(?, ?, ?, ?)'] * count)})")
+
+
+def _succeed(db: Database, changes: list[Change], clock: Clock, now: float, news: News) -> list[Applied]:
+    answers: list[Applied] = []
+    for start in range(0, len(changes), _MOST_ROWS):
+        batch = changes[start : start + _MOST_ROWS]
+        if _succeed_all(db, batch, now):
+            answers += [_ACCEPTED[State.SUCCEEDED]] * len(batch)
+            news.ended.update([change.id for change in batch])
+        else:
+            answers += [_apply(db, change, clock, now, news) for change in batch]
+    return answers
+
+
+def _succeed_all(db: Database, changes: list[Change], now: float) -> bool:
+    """Write many successes by one statement; if one of them is stale, none, and each must be asked by itself."""
+    values = [(change.id, change.token, change.result, change.warning) for change in changes]
+    size = min(_MOST_ROWS, 1 << (len(values) - 1).bit_length())
+    values += values[-1:] * (size - len(values))
+    db.execute("savepoint successes")
+    try:
+        written = db.execute(_succeed_sql(size), (now, *chain.from_iterable(values))).rowcount
+    except _BAD_VALUES as error:
+        _undo(db, "successes", error)
+        return False
+    if written < len(changes):
+        db.execute("rollback to successes")
+    db.execute("release successes")
+    return written == len(changes)
+
+
+# Every other arm -----------------------------------------------------------------------------------------------------
+
+
+def _apply(db: Database, change: Change | QueueChange, clock: Clock, now: float, news: News) -> Applied:
+    db.execute("savepoint change")
+    try:
+        if isinstance(change, QueueChange):
+            answer = edit_queue(db, change, now)
+            news.queues.add(change.name)
+        else:
+            answer = _change(db, change, clock, now, news)
+    except _BAD_VALUES as error:
+        _undo(db, "change", error)
+        return Applied(False, error=f"{type(error).__name__}: {error}")
+    db.execute("release change")
+    return answer
+
+
+def _undo(db: Database, savepoint: str, error: BaseException) -> None:
+    """Back to before the Change; if SQLite has rolled back everything (SQLITE_FULL does), the group must be told."""
+    try:
+        db.execute(f"rollback to {savepoint}")
+        db.execute(f"release {savepoint}")
+    except sqlite3.Error:
+        raise error from None
+
+
+def _change(db: Database, change: Change, clock: Clock, now: float, news: News) -> Applied:
+    found = db.execute(_FIND, (change.id, now)).fetchone()
+    if found is None:
+        return Applied(False)
+    row = _row_of(found)
+    if change.token is not None and row.finished_token == change.token:
+        return Applied(True, repeated=True, state=row.state)
+    if not _expected(row, change):
+        return Applied(False, state=row.state)
+    if change.unless_cancel_wanted and row.cancel_wanted:
+        return Applied(False, state=row.state, cancel_wanted=True)
+    if change.if_lapsed:
+        if row.pod is not None and cluster.is_live(db, row.pod, clock):
+            return Applied(False, state=row.state)
+        db.execute("update treadle_pod set lost = 1 where id = ?", (row.pod,))
+    if change.remove:
+        return _remove(db, row)
+    return _write(db, row, change, now, news)
+
+
+def _row_of(found: rows.RowTuple) -> _Row:
+    seq, state, token, finished_token, cancel_wanted, pod, unique_key, error_count, queue, tags = found
+    return _Row(
+        seq, _STATES.get(state), token, finished_token, bool(cancel_wanted), pod, unique_key, error_count, queue, tags
+    )
+
+
+def _expected(row: _Row, change: Change) -> bool:
+    if change.token is not None and row.token != change.token:
+        return False
+    return row.state in change.expect or (row.state in CLAIMABLE and bool(change.expect & CLAIMABLE))
+
+
+def _remove(db: Database, row: _Row) -> Applied:
+    insert.untag(db, row.seq, row.tags)
+    if row.error_count:
+        db.execute("delete from treadle_job_error where seq = ?", (row.seq,))
+    db.execute("delete from treadle_job where seq = ?", (row.seq,))
+    return Applied(True)
+
+
+def _write(db: Database, row: _Row, change: Change, now: float, news: News) -> Applied:
+    if row.unique_key is not None and change.to in LIVE:
+        holder = db.execute(statement("holder"), (row.unique_key,)).fetchone()
+        if holder is not None and holder[0] != change.id:
+            return Applied(False, state=row.state, error="a live job holds its unique key")
+    for new in change.follow_ups:
+        if db.execute("select 1 from treadle_job where id = ?", (new.id,)).fetchone() is not None:
+            return Applied(False, state=row.state, error="a follow-up's id is taken")
+    sets = _sets(db, change, now)
+    if sets:
+        names = ", ".join(f"{name} = ?" for name in sets)
+        # The fence once more, in the statement that writes.
+        db.execute(
+            f"update treadle_job set {names} where seq = ? and token is ?",  # noqa: S608 - names are ours
+            (*sets.values(), row.seq, row.token),
+        )
+    if change.error is not None:
+        _remember(db, row.seq, change, now)
+    if change.follow_ups:
+        insert.insert(db, change.follow_ups, now)
+    _tell(news, change, row)
+    to = change.to
+    return _ACCEPTED[State.READY if to in CLAIMABLE else to] if to is not None else Applied(True, state=row.state)
+
+
+def _sets(db: Database, change: Change, now: float) -> dict[str, Any]:
+    """The columns that a Change writes, by name."""
+    sets: dict[str, Any] = {}
+    for name in ("attempt", "crashes", "snoozes", "throttles", "priority", "queue", "cancel_wanted"):
+        if (value := getattr(change, name)) is not None:
+            sets[name] = value
+    if change.result is not UNSET:
+        sets["result"] = change.result
+    if change.warning is not UNSET:
+        sets["warning"] = change.warning
+    if change.to is not None and change.to is not State.RUNNING:
+        sets |= {"state": "ready" if change.to in CLAIMABLE else change.to.value, "deadline": None, "cancel_wanted": 0}
+        if change.token is not None and not change.foreign:
+            sets["finished_token"] = change.token
+    if change.to in CLAIMABLE:
+        sets |= {"pod": None, "slot": None, "finished_at": None}
+        sets["run_at"] = change.run_at if change.run_at is not None else now + (change.delay or 0.0)
+    if change.to in TERMINAL:
+        sets["finished_at"] = now
+    if change.cooling is not None:
+        sets["run_at"] = _cool(db, change.cooling.queue, change.cooling.hint, now)
+    return sets
+
+
+def _remember(db: Database, seq: int, change: Change, now: float) -> None:
+    assert change.error is not None
+    (count,) = db.execute(
+        "update treadle_job set error_count = error_count + 1 where seq = ? returning error_count", (seq,)
+    ).fetchone()
+    entry = rows.entry_text(msgspec.structs.replace(change.error, ended_at=now))
+    db.execute("insert into treadle_job_error (seq, n, entry) values (?, ?, ?)", (seq, count, entry))
+    if count > ERRORS_KEPT:
+        db.execute("delete from treadle_job_error where seq = ? and n <= ?", (seq, count - ERRORS_KEPT))
+
+
+def _tell(news: News, change: Change, row: _Row) -> None:
+    if change.to in TERMINAL:
+        news.ended.add(change.id)
+    elif change.to in CLAIMABLE:
+        news.queues.add(change.queue or row.queue)
+    if change.why == "cancel_asked":
+        news.cancels = True
+    news.queues.update(new.queue for new in change.follow_ups)
+
+
+# Queues --------------------------------------------------------------------------------------------------------------
+
+
+def _queue(db: Database, name: str) -> Queue:
+    found = db.execute(f"select {rows.QUEUE_COLUMNS} from treadle_queue where name = ?", (name,)).fetchone()
+    return Queue(name=name) if found is None else rows.queue_of(found)
+
+
+def _cool(db: Database, name: str, hint: float | None, now: float) -> float:
+    queue = _queue(db, name)
+    until, exponent = queueing.cool(queue, hint, now)
+    _save(db, msgspec.structs.replace(queue, cool_until=until, cool_exponent=exponent))
+    return until
+
+
+def edit_queue(db: Database, change: QueueChange, now: float) -> Applied:
+    """An operator's edit, refused if somebody else was faster."""
+    queue = _queue(db, change.name)
+    if change.version is not None and change.version != queue.version:
+        return Applied(False, error=f"queue {change.name} has changed meanwhile (version {queue.version})")
+    fields = {
+        name: value
+        for name in ("paused", "paused_by", "pause_reason", "paused_until", "max_workers", "cool_until")
+        if (value := getattr(change, name)) is not UNSET
+    }
+    if change.paused is True:
+        fields["paused_at"] = now
+    elif change.paused is False:
+        fields |= {"paused_at": None, "paused_by": None, "pause_reason": None, "paused_until": None}
+    if change.cool_until is None:
+        fields["cool_exponent"] = 0
+    _save(db, msgspec.structs.replace(queue, **fields))
+    return Applied(True)
+
+
+def _save(db: Database, queue: Queue) -> None:
+    """Write a queue's row, one version further."""
+    values = msgspec.structs.replace(queue, version=queue.version + 1)
+    db.execute(
+        f"insert or replace into treadle_queue ({rows.QUEUE_COLUMNS}) values ({', '.join('?' * 10)})",
+        tuple(getattr(values, name) for name in rows.QUEUE_COLUMNS.split(", ")),
+    )

@@ -1,0 +1,124 @@
+"""The cluster: pods, their leases, the leader, and the jobs that a pod has left behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from ...core.pod import Held, Pod, PodCard
+from ...ports import Abandoned, Beaten, Clock, RunReport
+from . import rows
+from .rows import Database
+from .sql import statement
+
+FORGET_AFTER: Final = 3600.0
+"""So long is the row of a lost or lapsed pod kept for people to see."""
+
+
+def is_live(db: Database, pod: str, clock: Clock) -> bool:
+    found = db.execute(statement("pod_live"), (pod, clock.boot(), clock.steady())).fetchone()
+    return found is not None
+
+
+def register(db: Database, card: PodCard, clock: Clock) -> None:
+    now = clock.now()
+    db.execute(
+        "insert or replace into treadle_pod (id, card, started_at, beat_at, lease_until, boot) "
+        "values (?, ?, ?, ?, ?, ?)",
+        (card.id, rows.card_text(card), now, now, clock.steady() + card.lease, clock.boot()),
+    )
+    for name in card.queues:
+        db.execute("insert into treadle_queue (name) values (?) on conflict do nothing", (name,))
+
+
+def beat(db: Database, pod: str, lease: float, runs: Sequence[RunReport], clock: Clock, *, renew: bool) -> Beaten:
+    now, steady, boot = clock.now(), clock.steady(), clock.boot()
+    known = db.execute("select 1 from treadle_pod where id = ? and not lost and boot = ?", (pod, boot)).fetchone()
+    if known is None:
+        return Beaten(now=now, lost=True)
+    if renew:
+        db.execute("update treadle_pod set lease_until = ?, beat_at = ? where id = ?", (steady + lease, now, pod))
+    for run in runs:
+        db.execute(statement("beat_slot"), (run.slot, run.id, run.token))
+    held = db.execute(statement("beat_held"), (pod,)).fetchall()
+    queues = db.execute(f"select {rows.QUEUE_COLUMNS} from treadle_queue order by name").fetchall()
+    (live_pods,) = db.execute(statement("pods_live"), (boot, steady)).fetchone()
+    return Beaten(
+        now=now,
+        held=tuple(Held(id, token, bool(cancel_wanted)) for id, token, cancel_wanted in held),
+        queues=tuple(map(rows.queue_of, queues)),
+        live_pods=live_pods,
+    )
+
+
+def sign_off(db: Database, pod: str) -> None:
+    db.execute("delete from treadle_pod where id = ?", (pod,))
+    step_down(db, pod)
+
+
+def lead(db: Database, pod: str, ttl: float, clock: Clock) -> int | None:
+    steady, boot = clock.steady(), clock.boot()
+    if not is_live(db, pod, clock):
+        return None
+    won = db.execute(statement("lead"), (pod, steady, steady + ttl, boot)).fetchone()
+    return None if won is None else won[0]
+
+
+def step_down(db: Database, pod: str) -> None:
+    db.execute("update treadle_leader set holder = '', until = 0.0 where holder = ?", (pod,))
+
+
+def abandoned(db: Database, limit: int, overdue: float, clock: Clock) -> list[Abandoned]:
+    """Running jobs of pods that are not live, and those far beyond their deadline, oldest first."""
+    now = clock.now()
+    known = pods(db, clock)
+    live = {pod.card.id for pod in known if pod.live}
+    labels = {pod.card.id: pod.card.label for pod in known}
+    found = db.execute(statement("abandoned"), (rows.json_text(sorted(live)), now - overdue, limit)).fetchall()
+    jobs = (rows.job_of(row, now, rows.all_errors(db, row[0]) if row[-1] else ()) for row in found)
+    return [
+        Abandoned(job, "deadline" if job.pod in live else "lease", labels.get(job.pod or "", str(job.pod)))
+        for job in jobs
+        if job is not None
+    ]
+
+
+def candidates(db: Database, clock: Clock) -> list[str]:
+    """Pods that are believed to run on this very machine: of them, death can be proved."""
+    return [id for (id,) in db.execute("select id from treadle_pod where not lost and boot = ?", (clock.boot(),))]
+
+
+def declare_lost(db: Database, pods: Iterable[str]) -> None:
+    for pod in pods:
+        db.execute("update treadle_pod set lost = 1 where id = ?", (pod,))
+
+
+def is_anything_to_forget(db: Database, clock: Clock) -> bool:
+    return db.execute(statement("forget_needed"), _forget_bounds(clock)).fetchone() is not None
+
+
+def forget(db: Database, clock: Clock) -> None:
+    """Remove what nobody needs any more: rows of pods long gone, keys whose period is over."""
+    db.execute(statement("forget_pods"), _forget_bounds(clock))
+    db.execute("delete from treadle_held where until <= ?", (clock.now(),))
+
+
+def _forget_bounds(clock: Clock) -> tuple[float, str, float]:
+    return clock.now() - FORGET_AFTER, clock.boot(), clock.steady()
+
+
+def pods(db: Database, clock: Clock) -> list[Pod]:
+    steady, boot = clock.steady(), clock.boot()
+    leading = db.execute("select holder from treadle_leader where until > ? and boot = ?", (steady, boot)).fetchone()
+    return [
+        Pod(
+            card=rows.card_of(card),
+            started_at=started_at,
+            beat_at=beat_at,
+            lease_left=lease_until - steady if row_boot == boot else 0.0,
+            running=running,
+            leader=leading is not None and leading[0] == id,
+            lost=bool(lost),
+        )
+        for id, card, started_at, beat_at, lease_until, row_boot, lost, running in db.execute(statement("pods"))
+    ]

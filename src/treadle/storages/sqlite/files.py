@@ -1,0 +1,146 @@
+"""The files beside and around the database: may this path be used, is it still the same file, is there room on disk.
+
+`app.db` is accompanied by SQLite's `app.db-wal` and `app.db-shm`, and by ours: `app.db-lock` (who may write, `locks`),
+`app.db-pods/` (who is alive, and the bells of those who listen) and `app.db-ballast` (room for the last finishes on a
+full disk). All are for their owner's eyes only.
+
+The database file itself is never opened here once it exists: POSIX drops *all* locks that a process has on a file when
+it closes any descriptor of it, SQLite's locks among them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import Final
+
+from ...core.errors import StorageUnavailable
+
+BALLAST: Final = 8 << 20
+ROOM_FOR_BALLAST: Final = 100 << 20
+PRIVATE: Final = 0o600
+PRIVATE_DIRECTORY: Final = 0o700
+
+# WAL needs shared memory and honest locks; these have neither, or only on good days.
+NETWORK: Final = frozenset(
+    "nfs nfs4 cifs smb3 smbfs 9p afs ncpfs ceph glusterfs lustre gpfs beegfs fuse.sshfs fuse.glusterfs fuse.s3fs".split()
+)
+
+
+def real_path(path: str | os.PathLike[str]) -> str:
+    """Absolute and without symbolic links: whoever names the file otherwise must meet the same locks."""
+    text = os.fspath(path)
+    if not text or text == ":memory:" or "\0" in text:
+        raise ValueError(f"{text!r} is no path of a file; for jobs in memory use memory://")
+    return os.path.realpath(text)
+
+
+def check_platform() -> None:
+    if sys.platform == "win32":
+        raise StorageUnavailable("SQLite storage needs flock and FIFOs, which Windows lacks: use PostgreSQL there")
+
+
+def check(path: str, *, read_only: bool) -> None:
+    """Refuse, in one clear line, a place where the promises could not be kept."""
+    directory = os.path.dirname(path)
+    if not os.path.isdir(directory):
+        raise StorageUnavailable(f"there is no directory {directory}: create it, or choose another path")
+    exists = os.path.lexists(path)
+    if exists and not stat.S_ISREG(os.stat(path).st_mode):
+        raise StorageUnavailable(f"{path} is not a regular file")
+    kind = file_system(directory)
+    if kind in NETWORK:
+        raise StorageUnavailable(
+            f"{path} is on a network file system ({kind}), where SQLite's locks cannot be trusted: "
+            "use a local disk, or PostgreSQL"
+        )
+    if read_only:
+        if not exists:
+            raise StorageUnavailable(f"there is no file {path}")
+        return
+    if os.statvfs(directory).f_flag & os.ST_RDONLY:
+        raise StorageUnavailable(f"{directory} is on a read-only file system")
+    if not os.access(directory, os.W_OK | os.X_OK):
+        raise StorageUnavailable(f"{directory} may not be written to: SQLite keeps files beside the database there")
+    if exists and not os.access(path, os.R_OK | os.W_OK):
+        raise StorageUnavailable(f"{path} may not be read and written by this user")
+
+
+def file_system(path: str) -> str:
+    """The type of the file system that a path is on, as the kernel names it; empty where it does not say."""
+    try:
+        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="surrogateescape")
+    except OSError:
+        return ""
+    kind, longest = "", -1
+    for line in table.splitlines():
+        before, _, after = line.partition(" - ")
+        mount = before.split()[4].replace("\\040", " ")
+        # Of several mounts on one point the last one is seen: hence >=.
+        if len(mount) >= longest and os.path.commonpath((path, mount)) == mount:
+            kind, longest = after.split()[0], len(mount)
+    return kind
+
+
+def create(path: str) -> None:
+    """Make the empty file, private from its first moment; SQLite gives -wal and -shm the same mode."""
+    with contextlib.suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE))
+
+
+class Identity:
+    """Remembers which file was opened under a path: writes to an unlinked file succeed, and are lost."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        found = os.stat(path)
+        self._inode = (found.st_dev, found.st_ino)
+
+    def check(self) -> None:
+        try:
+            found = os.stat(self._path)
+        except OSError as error:
+            raise StorageUnavailable(f"{self._path} is gone ({error.strerror}): nothing is written any more") from None
+        if (found.st_dev, found.st_ino) != self._inode:
+            raise StorageUnavailable(f"{self._path} was replaced by another file: nothing is written any more")
+
+
+class Ballast:
+    """Eight megabytes to throw overboard: at disk full even the finish of a job could not be written."""
+
+    def __init__(self, path: str) -> None:
+        self._path = f"{path}-ballast"
+        self._wanted = False
+
+    def free(self) -> int:
+        found = os.statvfs(os.path.dirname(self._path))
+        return found.f_bavail * found.f_frsize
+
+    def take(self) -> None:
+        """From now on it should be there."""
+        self._wanted = True
+        self.keep()
+
+    def keep(self) -> None:
+        """Put it (back) in place, if it is missing and there is plenty of room."""
+        if not self._wanted:
+            return
+        if os.path.exists(self._path) or self.free() < ROOM_FOR_BALLAST or not hasattr(os, "posix_fallocate"):
+            return
+        with contextlib.suppress(OSError):
+            descriptor = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, PRIVATE)
+            try:
+                os.posix_fallocate(descriptor, 0, BALLAST)
+            finally:
+                os.close(descriptor)
+
+    def drop(self) -> bool:
+        """Give the room back; False if it was not there."""
+        try:
+            os.unlink(self._path)
+        except OSError:
+            return False
+        return True

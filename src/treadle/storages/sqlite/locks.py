@@ -1,0 +1,177 @@
+"""Locks between processes: who may write now, and which pods are alive. Both are flocks on small files of our own.
+
+An flock belongs to an open file, not to a process: the kernel frees it when the last descriptor of that open file is
+closed, however the process ends. That makes it proof of death. A child made by `fork` shares its parent's open files,
+so it closes them at once (`os.register_at_fork`), or it would keep a dead parent's pod alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import itertools
+import os
+import random
+import re
+import time
+import weakref
+from collections.abc import Callable
+from typing import Final
+
+from . import files
+
+_PID_FIELD: Final = 24
+_MARK_FIELD: Final = 24
+_FRESH: Final = 0.05
+_LONGEST_COURTESY: Final = 0.001
+_COURTESY_STEP: Final = 0.0001
+_names = itertools.count()
+
+
+class WriteLock:
+    """Whose turn it is to write, among the processes of this file.
+
+    SQLite's own lock would do for safety, but not for fairness: measured, a second process behind `busy_timeout` got 0
+    of 100,000 turns. The file says who holds the lock, for messages, and when somebody last failed to get it: whoever
+    releases the lock and finds that mark fresh lets the other go first.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = f"{path}-lock"
+        self._name = f"{os.getpid()}.{next(_names)}".encode().ljust(_PID_FIELD)
+        self._fd = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, files.PRIVATE)
+        _inherited.add(self)
+
+    def try_take(self) -> bool:
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.pwrite(self._fd, f"{time.monotonic():<{_MARK_FIELD}.6f}".encode(), _PID_FIELD)
+            return False
+        # Mostly nobody else was here since: then nothing is written.
+        if os.pread(self._fd, _PID_FIELD, 0) != self._name:
+            os.pwrite(self._fd, self._name, 0)
+        return True
+
+    def release(self) -> None:
+        fcntl.flock(self._fd, fcntl.LOCK_UN)
+
+    def give_way(self) -> None:
+        """After a release: let a process that waits have its turn first."""
+        if time.monotonic() - self._last_refusal() > _FRESH:
+            return
+        until = time.monotonic() + _LONGEST_COURTESY
+        while time.monotonic() < until:
+            time.sleep(_COURTESY_STEP)
+            if os.pread(self._fd, _PID_FIELD, 0) != self._name:
+                return
+
+    def holder(self) -> str:
+        """The process id of who had the lock last."""
+        return os.pread(self._fd, _PID_FIELD, 0).decode(errors="replace").strip().partition(".")[0] or "unknown"
+
+    def _last_refusal(self) -> float:
+        try:
+            return float(os.pread(self._fd, _MARK_FIELD, _PID_FIELD) or 0)
+        except ValueError:
+            return 0.0
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+class PodLocks:
+    """One flock per registered pod of this process, in `<database>-pods/`."""
+
+    def __init__(self, path: str) -> None:
+        self.directory = f"{path}-pods"
+        self._held: dict[str, int] = {}
+        _inherited.add(self)
+
+    def take(self, pod: str) -> None:
+        """Hold the pod's lock until `drop` or the end of the process."""
+        if pod in self._held:
+            return
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self.directory, files.PRIVATE_DIRECTORY)
+        path = self._path(pod)
+        while True:
+            descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, files.PRIVATE)
+            try:
+                # A neighbour that tests whether we live holds it for a moment.
+                _patiently(lambda fd=descriptor: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB))
+                if _is_still(path, descriptor):
+                    self._held[pod] = descriptor
+                    return
+            except BaseException:
+                os.close(descriptor)
+                raise
+            os.close(descriptor)
+
+    def is_dead(self, pod: str) -> bool:
+        """Proof that the process of a pod is gone. False proves nothing: its lock may never have been there."""
+        if pod in self._held:
+            return False
+        try:
+            descriptor = os.open(self._path(pod), os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+    def bury(self, pod: str) -> None:
+        """Remove the lock file of a pod that was declared lost."""
+        with contextlib.suppress(OSError):
+            os.unlink(self._path(pod))
+
+    def drop(self, pod: str) -> None:
+        descriptor = self._held.pop(pod, None)
+        if descriptor is not None:
+            self.bury(pod)
+            os.close(descriptor)
+
+    def close(self) -> None:
+        """Let go of all: pods that did not sign off are now provably gone."""
+        while self._held:
+            os.close(self._held.popitem()[1])
+
+    def _path(self, pod: str) -> str:
+        name = pod if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", pod) else hashlib.sha256(pod.encode()).hexdigest()
+        return os.path.join(self.directory, f"{name}.lock")
+
+
+def _patiently(attempt: Callable[[], None], patience: float = 1.0) -> None:
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return attempt()
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(random.uniform(0.0005, 0.002))  # noqa: S311
+
+
+def _is_still(path: str, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except OSError:
+        return False
+
+
+_inherited: weakref.WeakSet[WriteLock | PodLocks] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    for lock in list(_inherited):
+        lock.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

@@ -1,0 +1,30 @@
+"""News: what a write has to tell listeners once it is committed."""
+
+from __future__ import annotations
+
+from ...ports import Wake
+
+
+class News:
+    """Collected by the verbs inside a transaction; told only if it commits."""
+
+    __slots__ = ("cancels", "ended", "queues")
+
+    def __init__(self) -> None:
+        self.queues: set[str] = set()
+        self.ended: set[str] = set()
+        self.cancels = False
+
+    def add(self, other: News) -> None:
+        self.queues |= other.queues
+        self.ended |= other.ended
+        self.cancels = self.cancels or other.cancels
+
+    def clear(self) -> None:
+        self.__init__()
+
+    def wake(self) -> Wake | None:
+        """The hint to give; None if nobody could have a use for it."""
+        if not self.queues and not self.ended and not self.cancels:
+            return None
+        return Wake(queues=frozenset(self.queues), ended=frozenset(self.ended), cancels=self.cancels)

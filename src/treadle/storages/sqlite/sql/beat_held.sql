@@ -1,0 +1,3 @@
+select id, token, cancel_wanted
+from treadle_job indexed by treadle_job_running
+where state = 'running' and pod = ?1

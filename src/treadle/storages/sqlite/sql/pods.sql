@@ -1,0 +1,11 @@
+select
+    id,
+    card,
+    started_at,
+    beat_at,
+    lease_until,
+    boot,
+    lost,
+    (select count(*) from treadle_job where treadle_job.state = 'running' and treadle_job.pod = treadle_pod.id)
+from treadle_pod
+order by rowid

@@ -1,0 +1,414 @@
+"""The writer: one thread, one connection, and every write of this process goes through them.
+
+The rules
+---------
+* A caller hands over an operation (a function of the connection) and a deadline. It is told the operation's answer
+  after the commit, or why there is none. An operation whose deadline passed before it began is not run.
+* Whatever is queued when the thread looks becomes one *group*: one BEGIN IMMEDIATE, all operations, one COMMIT, one
+  fsync. While a group commits, the next one fills up. There is no timer: an operation that finds the writer idle is
+  served at once, and a hundred that come together share one fsync.
+* Beats have a lane of their own and go first: a full queue must not look like a dead pod.
+
+Who waits for whom
+------------------
+Two locks stand before a write, and they are taken in this order:
+
+1. our flock on `<database>-lock`, among Treadle's own writers, for fairness (`locks.WriteLock`);
+2. SQLite's write lock, which BEGIN IMMEDIATE takes, and which anybody may hold: a user's transaction, a shell.
+
+Neither is ever waited for inside the kernel or inside SQLite (`busy_timeout` is 0). If the flock is not to be had, or
+if it is but SQLite's lock is not, the flock is let go, and both are tried again after a short, jittered pause, until
+the callers' deadlines pass. Otherwise one open transaction in one process would make every process queue up behind a
+lock whose holder itself waits. Callers that arrive meanwhile join the group.
+
+Other processes on the same file
+--------------------------------
+After a commit the flock is released, and if another process was refused recently, this one lets it go first
+(`give_way`); else the process that has just written would always be the first to lock again. Checkpoints are made here
+too, while the flock is held and no transaction is open, and nowhere else: SQLite before 3.51.3 can corrupt a file when
+a checkpoint and a commit of two connections meet. Answers are given before a checkpoint, not after it.
+
+When an operation fails
+-----------------------
+The group is rolled back and its operations are tried again one by one, each in a transaction of its own: only the bad
+one fails. Nothing is ever run after an error without knowing whether the transaction still stands, because SQLite
+itself rolls back the whole of it on some errors (SQLITE_FULL is one), and the next statement would commit by itself.
+
+* No room on the disk: the ballast is thrown overboard. While the disk stays full, operations that make the file grow
+  (insert, claim) are refused, so that the room there is serves to record finishes.
+* A failed fsync, a damaged file, a file that was deleted or replaced: the writer refuses everything from then on.
+  After a failed fsync the kernel may have dropped the pages and call the next one good; what was answered before stays
+  true, and nothing that is uncertain is ever called written.
+* A lost answer (a deadline met while COMMIT was under way): every operation may be sent again, by the port's contract.
+
+What it does not do: it knows nothing of jobs, decides nothing, and never reads for its own sake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import os
+import random
+import sqlite3
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from ...core.errors import StorageTimeout, StorageUnavailable
+from . import connect
+from .checkpoints import Checkpoints
+from .files import BALLAST, Ballast, Identity
+from .locks import WriteLock
+from .news import News
+
+T = TypeVar("T")
+Operation = Callable[[sqlite3.Connection, News], T]
+
+on_step: Callable[[str], None] | None = None
+"""Called at the steps of a group, for tests that kill the process there."""
+
+_MOST_CALLS: Final = 512
+_TICK: Final = 60.0
+_IDLE: Final = 1.0
+_SHORTEST_PAUSE: Final = 0.0002
+_LONGEST_PAUSE: Final = 0.02
+_FULL_CHECK: Final = 1.0
+_log: Final = logging.getLogger("treadle.sqlite")
+
+
+class Told(Protocol):
+    """Who hears of what was committed."""
+
+    def tell(self, news: News) -> None:
+        """At once, inside this process."""
+        ...
+
+    def ring(self, news: News | None) -> float | None:
+        """In other processes. The answer is in how many seconds to call again, because some were told too recently."""
+        ...
+
+
+class Call(Generic[T]):
+    """One operation on its way through the writer."""
+
+    __slots__ = ("answer", "deadline", "error", "future", "grows", "loop", "news", "operation")
+
+    def __init__(
+        self,
+        operation: Operation[T],
+        deadline: float,
+        future: asyncio.Future[T] | concurrent.futures.Future[T],
+        loop: asyncio.AbstractEventLoop | None,
+        *,
+        grows: bool = False,
+    ) -> None:
+        self.operation = operation
+        self.deadline = deadline
+        self.future = future
+        self.loop = loop
+        self.grows = grows
+        self.news = News()
+        self.answer: T
+        self.error: BaseException | None = None
+
+    def settle(self) -> None:
+        """Give the caller its answer; in the caller's loop, if it has one."""
+        if self.future.done():
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        else:
+            self.future.set_result(self.answer)
+
+
+class Writer:
+    def __init__(
+        self, path: str, db: sqlite3.Connection, lock: WriteLock, identity: Identity, ballast: Ballast, told: Told
+    ) -> None:
+        self._path = path
+        self._db = db
+        self._lock = lock
+        self._identity = identity
+        self._ballast = ballast
+        self._told = told
+        self._checkpoints = Checkpoints(path, db)
+        self._pid = os.getpid()
+        self._mutex = threading.Condition(threading.Lock())
+        self._urgent: deque[Call[Any]] = deque()
+        self._queue: deque[Call[Any]] = deque()
+        self._closing = False
+        self._broken: StorageUnavailable | None = None
+        self._full_until_checked: float | None = None  # the disk is full; look again at this instant
+        self._ring_again: float | None = None
+        self._ticked = time.monotonic()
+        self.commits = 0
+        self._thread = threading.Thread(target=self._work, name="treadle-sqlite-writer", daemon=True)
+        self._thread.start()
+
+    # Callers' side ---------------------------------------------------------------------------------------------------
+
+    async def run(self, operation: Operation[T], patience: float, *, urgent: bool = False, grows: bool = False) -> T:
+        """The operation's answer, after its commit; StorageTimeout after `patience` seconds."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        call = Call(operation, time.monotonic() + patience, future, loop, grows=grows)
+        self._submit(call, urgent)
+        # The writer keeps the deadline itself, and says more; this is for a thread that hangs in the disk.
+        timer = loop.call_later(patience + 0.1, self._give_up, call)
+        try:
+            return await future
+        finally:
+            timer.cancel()
+
+    def run_sync(self, operation: Operation[T], patience: float, *, urgent: bool = False, grows: bool = False) -> T:
+        """The same for a thread without an event loop."""
+        future: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self._submit(Call(operation, time.monotonic() + patience, future, None, grows=grows), urgent)
+        try:
+            return future.result(patience + 0.1)
+        except concurrent.futures.TimeoutError:
+            raise StorageTimeout(self._hanging()) from None
+
+    def stop(self) -> None:
+        """End the thread; what is queued is answered first."""
+        with self._mutex:
+            self._closing = True
+            self._mutex.notify()
+        self._thread.join()
+
+    def check(self) -> None:
+        """Refuse a use that cannot go well: after a fork, after the end, or of a file that is no longer there."""
+        if os.getpid() != self._pid:
+            raise StorageUnavailable(
+                f"this storage was opened by process {self._pid} and is used in process {os.getpid()}: SQLite does "
+                "not survive fork(); open a storage of its own in the child"
+            )
+        if self._broken is not None:
+            raise self._broken
+
+    def _submit(self, call: Call[Any], urgent: bool) -> None:
+        self.check()
+        with self._mutex:
+            if self._closing:
+                raise StorageUnavailable(f"the storage on {self._path} is closed")
+            (self._urgent if urgent else self._queue).append(call)
+            self._mutex.notify()
+
+    def _give_up(self, call: Call[Any]) -> None:
+        call.error = StorageTimeout(self._hanging())
+        call.settle()
+
+    def _hanging(self) -> str:
+        return f"the writer of {self._path} did not answer in time; whether the call was carried out is unknown"
+
+    # The thread's side -----------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        while True:
+            group = self._next_group()
+            if group:
+                self._serve(group)
+            elif self._closing:
+                return
+            else:
+                self._rest()
+
+    def _next_group(self) -> list[Call[Any]]:
+        with self._mutex:
+            if not (self._urgent or self._queue or self._closing):
+                self._mutex.wait(self._patience())
+            return self._drain(_MOST_CALLS)
+
+    def _drain(self, most: int) -> list[Call[Any]]:
+        group: list[Call[Any]] = []
+        for lane in (self._urgent, self._queue):
+            while lane and len(group) < most:
+                group.append(lane.popleft())
+        return group
+
+    def _patience(self) -> float:
+        until_ring = _TICK if self._ring_again is None else self._ring_again - time.monotonic()
+        return max(0.0, min(_TICK, until_ring, _IDLE if self._checkpoints.pending else _TICK))
+
+    def _serve(self, group: list[Call[Any]]) -> None:
+        group = self._begin(group)
+        if not group:
+            return
+        try:
+            _step("group.begun")
+            for call in group:
+                call.answer = call.operation(self._db, call.news)
+            _step("group.before_commit")
+            self._db.execute("commit")
+        except BaseException as error:  # noqa: BLE001 - it belongs to a caller, and the thread must live on
+            self._roll_back()
+            self._lock.release()
+            self._failed(group, error)
+            return
+        _step("group.after_commit")
+        self._committed(group)
+
+    def _begin(self, group: list[Call[Any]]) -> list[Call[Any]]:
+        """Both locks, for as many of the group as have the patience; those who have not are told."""
+        _step("group.before_begin")
+        pause = _SHORTEST_PAUSE
+        while True:
+            try:
+                self._identity.check()
+            except StorageUnavailable as error:
+                self._break(error, group)
+            group = self._ready(group)
+            if not group:
+                return group
+            if not self._lock.try_take():
+                in_the_way = f"process {self._lock.holder()} holds {self._lock.path}"
+            else:
+                try:
+                    self._db.execute("begin immediate")
+                    return group
+                except sqlite3.OperationalError as error:
+                    self._lock.release()
+                    if not connect.is_busy(error):
+                        self._failed(group, error)
+                        return []
+                    in_the_way = (
+                        "another connection is writing; a write transaction of this process may still be open: "
+                        "pass within=connection, or commit it"
+                    )
+            self._expire(group, in_the_way)
+            time.sleep(random.uniform(pause / 2, pause))  # noqa: S311
+            pause = min(pause * 1.5, _LONGEST_PAUSE)
+            with self._mutex:
+                group = [*group, *self._drain(_MOST_CALLS - len(group))]
+
+    def _ready(self, group: list[Call[Any]]) -> list[Call[Any]]:
+        """Those that are still wanted and may be run now; the others are told why not."""
+        now = time.monotonic()
+        if self._full_until_checked is not None and now >= self._full_until_checked:
+            self._full_until_checked = None if self._ballast.free() > 2 * BALLAST else now + _FULL_CHECK
+        ready: list[Call[Any]] = []
+        refused: list[Call[Any]] = []
+        for call in group:
+            if call.future.done():
+                continue  # cancelled, or given up
+            if self._broken is not None:
+                call.error = self._broken
+            elif call.grows and self._full_until_checked is not None:
+                call.error = StorageUnavailable(f"the disk of {self._path} is full: only finishes are recorded")
+            (ready if call.error is None else refused).append(call)
+        _deliver(refused)
+        return ready
+
+    def _expire(self, group: list[Call[Any]], in_the_way: str) -> None:
+        now = time.monotonic()
+        late = [call for call in group if call.deadline <= now]
+        for call in late:
+            call.error = StorageTimeout(f"no turn to write to {self._path} before the deadline: {in_the_way}")
+        if late:
+            _deliver(late)
+            group[:] = [call for call in group if call.error is None]
+
+    def _committed(self, group: list[Call[Any]]) -> None:
+        self.commits += 1
+        news = group[0].news
+        for call in group[1:]:
+            news.add(call.news)
+        if self._checkpoints.is_due():
+            _deliver(group)
+            self._checkpoints.run()
+            self._lock.release()
+        else:
+            self._lock.release()
+            _deliver(group)
+        self._told.tell(news)
+        self._ring(news)
+        self._lock.give_way()
+
+    def _failed(self, group: list[Call[Any]], error: BaseException) -> None:
+        if connect.is_fatal(error):
+            self._break(connect.explained(error, self._path), group)
+            return
+        room_made = connect.is_full(error) and self._make_room()
+        if len(group) > 1 or room_made:
+            for call in group:
+                call.news.clear()
+                self._serve([call])
+            return
+        group[0].error = connect.explained(error, self._path)
+        _deliver(group)
+
+    def _make_room(self) -> bool:
+        """The disk is full: throw the ballast overboard. False if that changes nothing."""
+        if self._ballast.free() > 2 * BALLAST:
+            return False  # a limit inside the database, not the disk
+        self._full_until_checked = time.monotonic() + _FULL_CHECK
+        dropped = self._ballast.drop()
+        if dropped:
+            _log.error("the disk of %s is full: the ballast is dropped, only finishes are recorded", self._path)
+        return dropped
+
+    def _break(self, error: BaseException, group: list[Call[Any]]) -> None:
+        broken = error if isinstance(error, StorageUnavailable) else StorageUnavailable(str(error))
+        if self._broken is None:
+            self._broken = broken
+            _log.critical("%s", broken)
+        for call in group:
+            call.error = broken
+        _deliver(group)
+
+    def _roll_back(self) -> None:
+        # If it is no longer in a transaction, SQLite has rolled back by itself.
+        if self._db.in_transaction:
+            with contextlib.suppress(sqlite3.Error):
+                self._db.execute("rollback")
+
+    def _ring(self, news: News | None) -> None:
+        rest = self._told.ring(news)
+        self._ring_again = None if rest is None else time.monotonic() + rest
+
+    def _rest(self) -> None:
+        """Upkeep while nobody waits."""
+        if self._ring_again is not None and time.monotonic() >= self._ring_again:
+            self._ring(None)
+        if self._checkpoints.pending and self._lock.try_take():
+            self._checkpoints.run(idle=True)
+            self._lock.release()
+        if time.monotonic() - self._ticked >= _TICK:
+            self._ticked = time.monotonic()
+            self._tick()
+
+    def _tick(self) -> None:
+        try:
+            self._identity.check()
+        except StorageUnavailable as error:
+            self._break(error, [])
+        else:
+            self._ballast.keep()
+
+
+def _deliver(calls: Iterable[Call[Any]]) -> None:
+    """Answer all of them: one wake-up for each event loop, however many wait in it."""
+    by_loop: dict[asyncio.AbstractEventLoop | None, list[Call[Any]]] = {}
+    for call in calls:
+        by_loop.setdefault(call.loop, []).append(call)
+    for loop, waiting in by_loop.items():
+        if loop is None:
+            _settle(waiting)
+        else:
+            with contextlib.suppress(RuntimeError):  # a loop that is closed has nobody left to tell
+                loop.call_soon_threadsafe(_settle, waiting)
+
+
+def _settle(calls: list[Call[Any]]) -> None:
+    for call in calls:
+        call.settle()
+
+
+def _step(name: str) -> None:
+    if on_step is not None:
+        on_step(name)

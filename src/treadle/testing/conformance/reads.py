@@ -1,0 +1,273 @@
+"""Reads: getting, finding and counting jobs."""
+
+from __future__ import annotations
+
+from ...core import lifecycle
+from ...core.filter import parse
+from ...core.job import State
+from ...core.outcome import Stopped, Succeeded, Throttled
+from ...ports import Storage
+from ..clock import FakeClock
+from .builders import LEASE, a_job, a_unique_job, an_error, an_id, failing, only
+from .steps import Cases, a_live_pod, end, ids, look, put, rescue, search, start, take, take_one, write
+
+
+class Get(Cases):
+    async def test_unknown_ids_are_left_out(self, storage: Storage) -> None:
+        one, other = await put(storage), await put(storage)
+        found = await storage.get([one, an_id(), other])
+        assert sorted(job.id for job in found) == [one, other]
+
+    async def test_asking_for_nothing_finds_nothing(self, storage: Storage) -> None:
+        await put(storage)
+        assert list(await storage.get([])) == []
+
+    async def test_a_job_is_read_with_its_whole_history(self, storage: Storage, clock: FakeClock) -> None:
+        pod = await a_live_pod(storage)
+        job = await start(storage, pod)
+        for message in ("first", "second"):
+            await end(storage, job, failing(after=0.0, message=message))
+            job = await take_one(storage, pod)
+        assert [error.message for error in (await look(storage, job.id)).errors] == ["first", "second"]
+
+
+class Find(Cases):
+    async def test_the_newest_come_first(self, storage: Storage) -> None:
+        jobs = [a_job(priority=n % 3) for n in range(5)]
+        await put(storage, *jobs)
+        assert await ids(storage) == [job.id for job in reversed(jobs)]
+
+    async def test_what_is_next_may_come_first(self, storage: Storage) -> None:
+        late, soon, now = [await put(storage, delay=delay) for delay in (60.0, 10.0, 0.0)]
+        assert await ids(storage, next_first=True) == [now, soon, late]
+
+    async def test_a_list_shows_the_last_error_only(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        job = await start(storage, pod)
+        for message in ("first", "second"):
+            await end(storage, job, failing(after=0.0, message=message))
+            job = await take_one(storage, pod)
+        found = only((await search(storage)).jobs)
+        assert [error.message for error in found.errors] == ["second"]
+        assert found.error_count == 2
+
+    async def test_a_page_has_no_more_than_asked_for(self, storage: Storage) -> None:
+        await put(storage, *(a_job() for _ in range(5)))
+        page = await search(storage, limit=3)
+        assert len(page.jobs) == 3
+        assert page.next is not None
+
+    async def test_a_last_page_has_no_next(self, storage: Storage) -> None:
+        await put(storage, *(a_job() for _ in range(3)))
+        assert (await search(storage, limit=3)).next is None
+        assert (await search(storage, "queue:unheard-of")).next is None
+
+    async def test_pages_are_complete_and_without_doubles(self, storage: Storage) -> None:
+        jobs = [a_job(tags=("odd",) if n % 2 else ()) for n in range(25)]
+        await put(storage, *jobs)
+        for text, expected in (("", jobs), ("tag:odd", jobs[1::2])):
+            assert await every_page(storage, text, limit=4) == [job.id for job in reversed(expected)]
+
+    async def test_pages_by_time_are_complete_and_without_doubles(self, storage: Storage) -> None:
+        jobs = [a_job(delay=float(n * 7 % 5)) for n in range(20)]
+        await put(storage, *jobs)
+        expected = sorted(jobs, key=lambda job: (job.delay, job.id))
+        assert await every_page(storage, limit=3, next_first=True) == [job.id for job in expected]
+
+    async def test_jobs_that_arrive_between_pages_double_nothing(self, storage: Storage) -> None:
+        jobs = [a_job() for _ in range(10)]
+        await put(storage, *jobs)
+        first = await search(storage, limit=4)
+        await put(storage, *(a_job() for _ in range(3)))
+        rest = await search(storage, limit=10, cursor=first.next)
+        assert [job.id for job in (*first.jobs, *rest.jobs)] == [job.id for job in reversed(jobs)]
+
+    async def test_jobs_that_leave_between_pages_hide_nothing(self, storage: Storage) -> None:
+        jobs = [a_job() for _ in range(10)]
+        await put(storage, *jobs)
+        first = await search(storage, "state:ready", limit=4)
+        for job in first.jobs:
+            await write(storage, lifecycle.cancel(job))
+        rest = await search(storage, "state:ready", limit=10, cursor=first.next)
+        assert [job.id for job in (*first.jobs, *rest.jobs)] == [job.id for job in reversed(jobs)]
+
+
+class Count(Cases):
+    async def test_jobs_are_counted_by_state(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        await end(storage, await start(storage, pod), Succeeded())
+        await start(storage, pod)
+        await put(storage, a_job(), a_job(), a_job(delay=5.0))
+        counts = await storage.count(parse(""))
+        expected = {State.SUCCEEDED: 1, State.RUNNING: 1, State.READY: 2, State.SCHEDULED: 1}
+        assert {state: number for state, number in counts.items() if number} == expected
+
+    async def test_only_what_matches_is_counted(self, storage: Storage) -> None:
+        await put(storage, a_job(queue="a"), a_job(queue="b", tags=("x",)), a_job(queue="b"))
+        assert (await storage.count(parse("queue:b")))[State.READY] == 2
+        assert (await storage.count(parse("queue:b -tag:x")))[State.READY] == 1
+        assert sum((await storage.count(parse("queue:c"))).values()) == 0
+
+    async def test_no_count_is_higher_than_its_cap(self, storage: Storage) -> None:
+        await put(storage, *(a_job() for _ in range(20)))
+        assert (await storage.count(parse(""), cap=7))[State.READY] == 7
+
+    async def test_a_job_that_is_due_is_counted_as_ready(self, storage: Storage, clock: FakeClock) -> None:
+        await put(storage, delay=5.0)
+        clock.advance(5)
+        assert (await storage.count(parse("state:ready")))[State.READY] == 1
+        assert sum((await storage.count(parse("state:scheduled"))).values()) == 0
+
+
+class Filters(Cases):
+    async def test_by_id(self, storage: Storage) -> None:
+        await put(storage)
+        id = await put(storage)
+        assert await ids(storage, f"id:{id}") == [id]
+
+    async def test_by_state(self, storage: Storage, clock: FakeClock) -> None:
+        pod = await a_live_pod(storage)
+        expected: dict[str, str] = {}
+        for outcome in (Succeeded(), failing(final=True), Stopped(an_error(kind="cancelled"))):
+            job = await end(storage, await start(storage, pod), outcome)
+            expected[job.state.value] = job.id
+        expected["running"] = (await start(storage, pod)).id
+        expected["scheduled"] = await put(storage, delay=60.0)
+        expected["ready"] = await put(storage)
+        for state, id in expected.items():
+            assert await ids(storage, f"state:{state}") == [id], state
+        assert await ids(storage, "state:waiting") == []
+        clock.advance(60)
+        assert await ids(storage, "state:ready") == [expected["ready"], expected["scheduled"]]
+
+    async def test_by_queue_task_and_tag(self, storage: Storage) -> None:
+        one = await put(storage, queue="mail", task="send_one", tags=("vip", "eu"))
+        other = await put(storage, queue="bills", task="send_all", tags=("eu",))
+        assert await ids(storage, "queue:mail") == [one]
+        assert await ids(storage, "task:send_all") == [other]
+        assert await ids(storage, "task:send_*") == [other, one]
+        assert await ids(storage, "tag:vip") == [one]
+        assert await ids(storage, "tag:eu queue:mail") == [one]
+        assert await ids(storage, "queue:mail,bills") == [other, one]
+        assert await ids(storage, "tag:v") == []
+
+    async def test_by_what_it_is_not(self, storage: Storage) -> None:
+        one = await put(storage, queue="mail", tags=("vip",))
+        other = await put(storage, queue="bills")
+        assert await ids(storage, "-queue:mail") == [other]
+        assert await ids(storage, "-tag:vip") == [other]
+        assert await ids(storage, "-task:other") == [other, one]
+
+    async def test_by_unique_key(self, storage: Storage) -> None:
+        await put(storage)
+        id = await put(storage, a_unique_job("invoice:7"))
+        assert await ids(storage, 'unique:"invoice:7"') == [id]
+        assert await ids(storage, "unique:invoice*") == [id]
+        assert await ids(storage, "unique:*") == [id]
+
+    async def test_by_cause(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        job = await end(storage, await start(storage, pod), failing(final=True, type="KeyError", place="app:send"))
+        await end(storage, await start(storage, pod), failing(final=True, type="OSError", place="app:send"))
+        assert await ids(storage, 'cause:"work:KeyError:app:send"') == [job.id]
+
+    async def test_by_parent_and_schedule(self, storage: Storage) -> None:
+        child = await put(storage, meta='{"treadle:parent":"p-1"}')
+        fired = await put(storage, meta='{"treadle:schedule":"nightly"}')
+        assert await ids(storage, "parent:p-1") == [child]
+        assert await ids(storage, "schedule:nightly") == [fired]
+
+    async def test_by_pod(self, storage: Storage) -> None:
+        one, other = await start(storage), await start(storage)
+        assert await ids(storage, f"pod:{one.pod} state:running") == [one.id]
+        assert await ids(storage, f"pod:{other.pod} state:running") == [other.id]
+
+    async def test_by_what_it_is(self, storage: Storage, clock: FakeClock) -> None:
+        due = await put(storage)
+        later = await put(storage, queue="later", delay=60.0)
+        retrying = await end(storage, await start(storage, queue="retrying"), failing(after=500.0))
+        throttled = await end(storage, await start(storage, queue="throttled"), Throttled(500.0))
+        cancelling = await start(storage, queue="cancelling")
+        await write(storage, lifecycle.cancel(cancelling))
+        assert await ids(storage, "is:due") == [due]
+        assert await ids(storage, "is:retrying") == [retrying.id]
+        assert await ids(storage, "is:throttled") == [throttled.id]
+        assert await ids(storage, "is:cancelling") == [cancelling.id]
+        assert await ids(storage, "is:stuck") == []
+        clock.advance(LEASE + 31)
+        assert await ids(storage, "is:stuck") == [cancelling.id]
+        assert await ids(storage, "is:due") == [later, due]
+
+    async def test_by_poison(self, storage: Storage, clock: FakeClock) -> None:
+        await put(storage, queue="other")
+        job = await start(storage)
+        for _ in range(2):
+            clock.advance(LEASE + 1)
+            await rescue(storage, job)
+            job = only(await take(storage, await a_live_pod(storage)))
+        assert await ids(storage, "is:poison") == []
+        clock.advance(LEASE + 1)
+        await rescue(storage, job)
+        assert await ids(storage, "is:poison") == [job.id]
+
+    async def test_by_time(self, storage: Storage, clock: FakeClock) -> None:
+        old = await end(storage, await start(storage), Succeeded())
+        clock.advance(7200)
+        new = await end(storage, await start(storage), Succeeded())
+        later = await put(storage, delay=600.0)
+        assert await ids(storage, "age:>1h") == [old.id]
+        assert await ids(storage, "age:<1h") == [later, new.id]
+        assert await ids(storage, "created:>1h") == [old.id]
+        assert await ids(storage, "finished:<1h") == [new.id]
+        assert await ids(storage, "finished:1h..3h") == [old.id]
+        assert await ids(storage, "due:<11m") == [later]
+        assert await ids(storage, "due:>11m") == []
+        assert await ids(storage, "created:2023-11-14") == [old.id]
+        assert await ids(storage, "created:>=2023-11-15T00:00:00Z") == [later, new.id]
+
+    async def test_by_number(self, storage: Storage) -> None:
+        low, high = await put(storage, priority=-5, queue="other"), await put(storage, priority=5, queue="other")
+        job = await end(storage, await start(storage), failing())
+        assert await ids(storage, "priority:>0") == [high]
+        assert await ids(storage, "priority:-5..0") == [job.id, low]
+        assert await ids(storage, "attempt:1") == [job.id]
+        assert await ids(storage, "attempt:<1") == [high, low]
+
+    async def test_by_text(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        await put(storage, queue="other", reason="asked by Ann")
+        job = await end(storage, await start(storage, pod), failing(final=True, message="card 100% declined_"))
+        assert await ids(storage, 'error:"card 100%"') == [job.id]
+        assert await ids(storage, "error:DECLINED_") == [job.id]
+        assert await ids(storage, 'error:"card%declined"') == []
+        assert await ids(storage, "error:ValueError") == [job.id]
+        assert len(await ids(storage, "reason:ann")) == 1
+        assert await ids(storage, '"declined"') == [job.id]
+
+    async def test_by_arguments_meta_and_result(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        job = await start(storage, pod, args='{"user":{"id":42,"name":"Ann"},"list":["a","b"]}', meta='{"tenant":"x"}')
+        await end(storage, job, Succeeded('{"rows":7}'))
+        await put(storage, args='{"user":{"id":43}}')
+        for text in ("args.user.id:42", "args.user.name:Ann", "args.list:b", "meta.tenant:x", "result.rows:>5"):
+            assert await ids(storage, text) == [job.id], text
+        assert await ids(storage, "args.user.id:44") == []
+
+    async def test_hostile_values_match_only_themselves(self, storage: Storage) -> None:
+        for tag in ("a'b", "100%", "a_b", "日本", 'q"q'):
+            id = await put(storage, tags=(tag,))
+            escaped = tag.replace('"', '\\"')
+            assert await ids(storage, f'tag:"{escaped}"') == [id]
+        assert await ids(storage, 'tag:"a%b"') == []
+        assert await ids(storage, 'tag:"a?b"') == []
+
+
+async def every_page(storage: Storage, text: str = "", **fields: object) -> list[str]:
+    found: list[str] = []
+    cursor: str | None = None
+    while True:
+        page = await search(storage, text, cursor=cursor, **fields)
+        found += [job.id for job in page.jobs]
+        cursor = page.next
+        if cursor is None:
+            return found

@@ -1,0 +1,101 @@
+"""All cases together, and what a runner needs to run them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import AsyncIterator
+
+import pytest
+
+from ...ports import Storage
+from ..clock import FakeClock
+from .claim import Claim, Due, Lease
+from .clocks import Time
+from .cluster import Beat, Leadership, Pods
+from .concurrency import Concurrency, Sharing
+from .finish import Finish, FollowUps
+from .insert import Insert
+from .life import Life
+from .neighbours import Neighbours
+from .operators import Cancel, Remove, Reschedule, Revive
+from .order import Order
+from .queues import CoolDown, Counts, Pause, Settings
+from .reads import Count, Filters, Find, Get
+from .repeats import Repeats
+from .rescuing import Abandonment, Expiry, Rescue
+from .signals import Signals
+from .stale import Stale
+from .unique import Replacing, RevivingUnique, Uniqueness
+
+
+class Suite(
+    Life,
+    Insert,
+    Repeats,
+    Uniqueness,
+    Replacing,
+    RevivingUnique,
+    Claim,
+    Due,
+    Lease,
+    Order,
+    Finish,
+    FollowUps,
+    Stale,
+    Neighbours,
+    Cancel,
+    Revive,
+    Reschedule,
+    Remove,
+    Pods,
+    Beat,
+    Leadership,
+    Abandonment,
+    Rescue,
+    Expiry,
+    Time,
+    Pause,
+    Settings,
+    CoolDown,
+    Counts,
+    Get,
+    Find,
+    Count,
+    Filters,
+    Signals,
+    Concurrency,
+    Sharing,
+):
+    """What every storage must do. Derive a test class from it and say how a storage is made."""
+
+    pytestmark = pytest.mark.anyio
+
+    @pytest.fixture
+    def clock(self) -> FakeClock:
+        return FakeClock()
+
+    @pytest.fixture
+    async def storage(self, clock: FakeClock) -> AsyncIterator[Storage]:
+        storage = await self.make(clock)
+        await storage.open()
+        yield storage
+        await storage.close()
+
+    @classmethod
+    def cases(cls) -> list[str]:
+        """The names of all cases."""
+        return [name for name in dir(cls) if name.startswith("test_")]
+
+    async def run(self, case: str) -> None:
+        """Run one case without pytest's fixtures; its AssertionError, if it has one, is the caller's."""
+        clock = FakeClock()
+        storage = await self.make(clock)
+        await storage.open()
+        try:
+            method = getattr(self, case)
+            given = {"storage": storage, "clock": clock}
+            await method(**{name: given[name] for name in inspect.signature(method).parameters})
+        except pytest.skip.Exception:
+            pass
+        finally:
+            await storage.close()

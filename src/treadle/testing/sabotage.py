@@ -1,0 +1,455 @@
+"""Storages that are broken on purpose, one safeguard each: the conformance suite must catch every one of them.
+
+A safeguard whose removal nobody notices is not tested. Each sabotage is the memory storage without one safeguard; its
+first line names the safeguard, and `caught_by` a case of the suite that fails without it. Many need no more than
+another Change: those are the functions at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import ClassVar, Final
+
+from msgspec.structs import replace
+
+from ..core.job import CLAIMABLE, TERMINAL, Change, Job, NewJob, QueueChange, State, UniqueClaim
+from ..core.queue import Queue
+from ..ports import Abandoned, Applied, Beaten, Claimed, Clock, Inserted, RunReport, Wake, Want
+from ..storages.memory import MemoryStorage, _Row  # pyright: ignore[reportPrivateUsage] - it knows its victim
+
+
+class Sabotaged(MemoryStorage):
+    caught_by: ClassVar[str]
+
+
+class InsertIsNotRepeatable(Sabotaged):
+    caught_by = "test_an_insert_sent_again_does_not_bring_back_what_has_ended"
+
+    def _insert(self, new: NewJob, now: float) -> Inserted:
+        self._rows.pop(new.id, None)
+        return super()._insert(new, now)
+
+
+class RepeatedInsertIsADuplicate(Sabotaged):
+    caught_by = "test_an_insert_sent_again_is_one_job"
+
+    def _insert(self, new: NewJob, now: float) -> Inserted:
+        return Inserted(new.id, "duplicate") if new.id in self._rows else super()._insert(new, now)
+
+
+class UniqueIsNotChecked(Sabotaged):
+    caught_by = "test_64_inserters_of_one_key_give_one_job_and_all_name_it"
+
+    def _holder(self, key: str, now: float) -> str | None:
+        return None
+
+
+class PeriodIsIgnored(Sabotaged):
+    caught_by = "test_a_period_holds_the_key_inside_its_window_only"
+
+    def _insert(self, new: NewJob, now: float) -> Inserted:
+        rule = new.unique
+        return super()._insert(new if rule is None else replace(new, unique=replace(rule, period=None)), now)
+
+
+class SuccessHoldsNothing(Sabotaged):
+    caught_by = "test_a_success_holds_its_key_until_the_period_ends_if_asked"
+
+    def _holder(self, key: str, now: float) -> str | None:
+        return self._keys.get(key)
+
+
+class ReplaceTouchesARun(Sabotaged):
+    caught_by = "test_a_running_holder_is_not_replaced"
+
+    def _settle(self, holder: str, new: NewJob, rule: UniqueClaim, now: float) -> Inserted:
+        row = self._rows[holder]
+        row.job = replace(row.job, args=new.args)
+        return super()._settle(holder, new, rule, now)
+
+
+class KeyIsNotFreedAtTheEnd(Sabotaged):
+    caught_by = "test_every_end_frees_the_key"
+
+    def _write(self, row: _Row, job: Job, change: Change, now: float) -> Applied:
+        answer = super()._write(row, job, change, now)
+        if job.unique_key is not None:
+            self._keys[job.unique_key] = job.id
+        return answer
+
+
+class KeyIsFreedWhileScheduled(Sabotaged):
+    caught_by = "test_a_job_holds_its_key_through_every_return"
+
+    def _write(self, row: _Row, job: Job, change: Change, now: float) -> Applied:
+        answer = super()._write(row, job, change, now)
+        if change.to in CLAIMABLE:
+            self._keys.pop(job.unique_key or "", None)
+        return answer
+
+
+class ReviveTakesTheKeyAway(Sabotaged):
+    caught_by = "test_a_revive_is_refused_while_a_live_job_holds_the_key"
+
+    def _write(self, row: _Row, job: Job, change: Change, now: float) -> Applied:
+        self._keys.pop(job.unique_key or "", None)
+        return super()._write(row, job, change, now)
+
+
+class ClaimDoesNotCharge(Sabotaged):
+    caught_by = "test_a_claim_charges_an_attempt"
+
+    def _charge(self, row: _Row, pod: str, token: str, now: float) -> Job:
+        row.job = replace(row.job, attempt=row.job.attempt - 1)
+        return super()._charge(row, pod, token, now)
+
+
+class ClaimSetsNoDeadline(Sabotaged):
+    caught_by = "test_the_deadline_is_the_timeout_from_now"
+
+    def _charge(self, row: _Row, pod: str, token: str, now: float) -> Job:
+        super()._charge(row, pod, token, now)
+        row.job = replace(row.job, deadline=None)
+        return row.job
+
+
+class ClaimDoesNotCheckTheState(Sabotaged):
+    caught_by = "test_20_claimers_and_1000_jobs_give_1000_distinct_claims"
+
+    def _due_rows(self, queue: str, now: float) -> list[_Row]:
+        shared = [row for row in self._rows.values() if row.job.state is State.RUNNING and row.job.attempt == 1]
+        return super()._due_rows(queue, now) + shared
+
+
+class ClaimIgnoresDueTimes(Sabotaged):
+    caught_by = "test_nothing_is_claimed_one_tick_before_it_is_due"
+
+    def _due_rows(self, queue: str, now: float) -> list[_Row]:
+        return super()._due_rows(queue, math.inf)
+
+
+class ClaimIgnoresGates(Sabotaged):
+    """Both gates of a queue; each subclass opens one."""
+
+    caught_by = "test_a_paused_queue_gives_nothing"
+
+    def opened(self, queue: Queue) -> Queue:
+        return replace(queue, paused=False)
+
+    async def claim(self, pod: str, token: str, wants: Sequence[Want]) -> Claimed:
+        kept = dict(self._queues)
+        self._queues.update({name: self.opened(queue) for name, queue in kept.items()})
+        try:
+            return await super().claim(pod, token, wants)
+        finally:
+            self._queues.update(kept)
+
+
+class ClaimIgnoresCoolDowns(ClaimIgnoresGates):
+    caught_by = "test_a_cooling_queue_gives_nothing_until_it_has_cooled"
+
+    def opened(self, queue: Queue) -> Queue:
+        return replace(queue, cool_until=None)
+
+
+class ClaimIgnoresPriority(Sabotaged):
+    caught_by = "test_a_higher_priority_goes_first"
+
+    def _take(self, want: Want, now: float) -> list[_Row]:
+        return sorted(super()._take(replace(want, limit=10**6), now), key=lambda row: row.seq)[: want.limit]
+
+
+class ClaimTakesTheNewestFirst(Sabotaged):
+    caught_by = "test_of_equal_due_times_the_earlier_inserted_goes_first"
+
+    def _take(self, want: Want, now: float) -> list[_Row]:
+        return super()._take(replace(want, limit=10**6), now)[::-1][: want.limit]
+
+
+class ClaimIgnoresLanes(Sabotaged):
+    caught_by = "test_a_task_that_no_lane_names_is_passed_over_and_uncharged"
+
+    def _take(self, want: Want, now: float) -> list[_Row]:
+        return sorted(self._due_rows(want.queue, now), key=lambda row: -row.job.priority)[: want.limit]
+
+
+class LanesHaveNoBound(Sabotaged):
+    caught_by = "test_a_lane_takes_no_more_than_its_own_places"
+
+    def _take(self, want: Want, now: float) -> list[_Row]:
+        lanes = tuple(replace(lane, limit=want.limit) for lane in want.lanes)
+        return super()._take(replace(want, lanes=lanes), now)
+
+
+class LapsedPodMayClaim(Sabotaged):
+    caught_by = "test_a_lapsed_pod_claims_nothing_until_it_beats"
+
+    async def claim(self, pod: str, token: str, wants: Sequence[Want]) -> Claimed:
+        if pod in self._pods:
+            self._pods[pod].lease_until = math.inf
+        return await super().claim(pod, token, wants)
+
+
+class RecoverForgets(Sabotaged):
+    caught_by = "test_a_claim_is_recovered_by_its_token"
+
+    async def recover(self, pod: str, token: str) -> Sequence[Job]:
+        return ()
+
+
+class RepeatedFinishIsStale(Sabotaged):
+    caught_by = "test_a_finish_sent_again_stays_accepted"
+
+    def _apply(self, change: Change, now: float) -> Applied:
+        answer = super()._apply(change, now)
+        return Applied(False, state=answer.state) if answer.repeated else answer
+
+
+class AnybodysTokenIsARepeat(Sabotaged):
+    caught_by = "test_a_finish_that_came_first_wins_over_the_rescue"
+
+    def _apply(self, change: Change, now: float) -> Applied:
+        answer = super()._apply(change, now)
+        row = self._rows.get(change.id)
+        repeat = row is not None and change.token is not None and row.finished_token == change.token
+        return Applied(True, repeated=True, state=answer.state) if repeat and not answer.accepted else answer
+
+
+class RepeatedFinishFollowsUpAgain(Sabotaged):
+    caught_by = "test_a_finish_sent_again_inserts_its_follow_ups_once"
+
+    def _apply(self, change: Change, now: float) -> Applied:
+        answer = super()._apply(change, now)
+        if answer.repeated:
+            for new in change.follow_ups:
+                self._insert(replace(new, id=new.id[:-1] + "x"), now)
+        return answer
+
+
+class StaleFinishFollowsUp(Sabotaged):
+    caught_by = "test_a_stale_success_inserts_no_follow_ups"
+
+    def _apply(self, change: Change, now: float) -> Applied:
+        answer = super()._apply(change, now)
+        for new in change.follow_ups:
+            self._insert(new, now)
+        return answer
+
+
+class OneBadChangeStopsTheBatch(Sabotaged):
+    caught_by = "test_a_stale_token_spares_its_neighbours"
+
+    async def apply(self, changes: Sequence[Change | QueueChange]) -> Sequence[Applied]:
+        answers: list[Applied] = []
+        for change in changes:
+            stopped = any(not answer.accepted for answer in answers)
+            answers += [Applied(False)] if stopped else await super().apply([change])
+        return answers
+
+
+class CancelFlagSurvives(Sabotaged):
+    caught_by = "test_the_flag_does_not_outlive_the_run"
+
+    def _changed(self, job: Job, change: Change, now: float) -> Job:
+        changed = super()._changed(job, change, now)
+        return replace(changed, cancel_wanted=changed.cancel_wanted or job.cancel_wanted)
+
+
+class ErrorsAreKeptWithoutBound(Sabotaged):
+    caught_by = "test_the_last_errors_are_kept_and_all_are_counted"
+
+    def _changed(self, job: Job, change: Change, now: float) -> Job:
+        changed = super()._changed(job, change, now)
+        return changed if change.error is None else replace(changed, errors=(*job.errors, changed.errors[-1]))
+
+
+class CoolDownRisesWithEveryThrottle(Sabotaged):
+    caught_by = "test_many_throttles_in_one_window_raise_the_wait_once"
+
+    def _cool(self, name: str, hint: float | None, now: float) -> float:
+        exponent = self._queues[name].cool_exponent
+        until = super()._cool(name, hint, now)
+        self._queues[name] = replace(self._queues[name], cool_exponent=exponent + 1)
+        return until
+
+
+class ThrottlesHintIsIgnored(Sabotaged):
+    caught_by = "test_a_larger_hint_lengthens_the_window"
+
+    def _cool(self, name: str, hint: float | None, now: float) -> float:
+        return super()._cool(name, None, now)
+
+
+class EditsOverwriteEachOther(Sabotaged):
+    caught_by = "test_an_edit_of_an_old_version_is_refused"
+
+    def _edit(self, change: QueueChange, now: float) -> Applied:
+        return super()._edit(replace(change, version=None), now)
+
+
+class BeatRevivesALostPod(Sabotaged):
+    caught_by = "test_a_lost_pod_hears_it_for_ever"
+
+    async def beat(self, pod: str, lease: float, runs: Sequence[RunReport], *, renew: bool = True) -> Beaten:
+        if pod in self._pods:
+            self._pods[pod].lost = False
+        return await super().beat(pod, lease, runs, renew=renew)
+
+
+class BeatHidesCancels(Sabotaged):
+    caught_by = "test_a_beat_hears_of_a_wanted_cancel"
+
+    async def beat(self, pod: str, lease: float, runs: Sequence[RunReport], *, renew: bool = True) -> Beaten:
+        answer = await super().beat(pod, lease, runs, renew=renew)
+        return replace(answer, held=tuple(replace(held, cancel_wanted=False) for held in answer.held))
+
+
+class ExpiryAloneTakesAway(Sabotaged):
+    caught_by = "test_looking_for_the_abandoned_changes_nothing"
+
+    async def abandoned(self, limit: int, overdue: float) -> Sequence[Abandoned]:
+        found = await super().abandoned(limit, overdue)
+        for each in found:
+            self._pods[each.job.pod or ""].lost = True
+        return found
+
+
+class SignedOffPodKeepsItsJobs(Sabotaged):
+    caught_by = "test_jobs_of_a_pod_that_signed_off_are_abandoned_at_once"
+
+    async def sign_off(self, pod: str) -> None:
+        await self.step_down(pod)
+
+
+class TermIsNotRaised(Sabotaged):
+    caught_by = "test_the_term_rises_at_every_change_of_holder"
+
+    async def lead(self, pod: str, ttl: float) -> int | None:
+        return None if await super().lead(pod, ttl) is None else 1
+
+
+class EverybodyLeads(Sabotaged):
+    caught_by = "test_of_10_pods_that_want_to_lead_exactly_one_does"
+
+    def _leads(self, pod: str) -> bool:
+        return False
+
+
+class RescueDoesNotCheckTheLease(Sabotaged):
+    caught_by = "test_a_rescue_is_refused_while_the_lease_lives"
+
+    def _apply(self, change: Change, now: float) -> Applied:
+        row = self._rows.get(change.id)
+        if change.if_lapsed and row is not None and row.job.pod in self._pods:
+            self._pods[row.job.pod].lost = True
+        return super()._apply(change, now)
+
+
+class RescueDeclaresNobodyLost(Sabotaged):
+    caught_by = "test_a_rescue_that_came_first_wins_over_the_beat"
+
+    def _write(self, row: _Row, job: Job, change: Change, now: float) -> Applied:
+        return super()._write(row, job, replace(change, if_lapsed=False), now)
+
+
+class ListenersCannotStop(Sabotaged):
+    caught_by = "test_who_stopped_listening_hears_nothing"
+
+    def listen(self, on_wake: Callable[[Wake], None]) -> Callable[[], None]:
+        super().listen(on_wake)
+        return lambda: None
+
+
+class OddClock:
+    """A clock of which one hand is wrong."""
+
+    def __init__(self, clock: Clock, *, steady: bool = True, boot: bool = True) -> None:
+        self.now = clock.now
+        self.steady = clock.steady if steady else clock.now
+        self.boot = clock.boot if boot else lambda: "boot"
+
+
+class LeasesLiveByTheWallClock(Sabotaged):
+    caught_by = "test_a_wall_clock_that_jumps_ahead_ends_no_lease"
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(OddClock(clock, steady=False))
+
+
+class LeasesOutliveTheBoot(Sabotaged):
+    caught_by = "test_another_boot_ends_every_lease"
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(OddClock(clock, boot=False))
+
+
+def _sabotaged(name: str, caught_by: str, rewrite: Callable[[Change, Job], Change]) -> type[Sabotaged]:
+    def _apply(self: Sabotaged, change: Change, now: float) -> Applied:
+        row = self._rows.get(change.id)  # pyright: ignore[reportPrivateUsage]
+        return MemoryStorage._apply(self, change if row is None else rewrite(change, row.job), now)  # pyright: ignore[reportPrivateUsage]
+
+    return type(name, (Sabotaged,), {"_apply": _apply, "caught_by": caught_by})
+
+
+def _without_token(*reasons: str) -> Callable[[Change, Job], Change]:
+    return lambda change, job: replace(change, token=job.token) if change.why in reasons else change
+
+
+_BY_CHANGE: Final[tuple[tuple[str, str, Callable[[Change, Job], Change]], ...]] = (
+    ("SuccessWithoutToken", "test_a_stale_success_changes_nothing", _without_token("succeeded")),
+    ("RetryWithoutToken", "test_a_stale_retry_changes_nothing", _without_token("retried")),
+    ("FailureWithoutToken", "test_a_stale_failure_changes_nothing", _without_token("failed")),
+    ("SnoozeWithoutToken", "test_a_stale_snooze_changes_nothing", _without_token("snoozed")),
+    ("ThrottleWithoutToken", "test_a_stale_throttle_changes_nothing_and_cools_nothing", _without_token("throttled")),
+    ("ReleaseWithoutToken", "test_a_stale_release_changes_nothing", _without_token("released")),
+    ("StopWithoutToken", "test_a_stale_stop_changes_nothing", _without_token("cancelled")),
+    ("CancelWithoutToken", "test_a_stale_cancel_does_not_reach_the_next_claim", _without_token("cancel_asked")),
+    ("RescueWithoutToken", "test_a_stale_rescue_changes_nothing", _without_token("rescued")),
+    (
+        "StateIsNotChecked",
+        "test_a_finish_between_rescue_and_next_claim_is_stale",
+        lambda change, job: replace(change, expect=frozenset(State)),
+    ),
+    (
+        "LiveJobsAreRemoved",
+        "test_a_job_that_was_revived_meanwhile_is_not_removed",
+        lambda change, job: replace(change, expect=frozenset(State)) if change.remove else change,
+    ),
+    (
+        "CancelFlagIsIgnored",
+        "test_anything_but_a_success_is_refused_while_a_cancel_is_wanted",
+        lambda change, job: replace(change, unless_cancel_wanted=False),
+    ),
+    (
+        "CancelFlagBeatsASuccess",
+        "test_a_task_that_returned_has_succeeded_whatever_the_flag_says",
+        lambda change, job: replace(change, unless_cancel_wanted=change.to in TERMINAL),
+    ),
+    (
+        "CrashesAreNotCounted",
+        "test_a_job_that_takes_three_pods_with_it_is_poison",
+        lambda change, job: replace(change, crashes=None),
+    ),
+    (
+        "ReleaseIsCharged",
+        "test_a_released_job_is_ready_at_once_and_not_charged",
+        lambda change, job: replace(change, attempt=None),
+    ),
+    (
+        "OwnerOfAnExpiredRunRepeats",
+        "test_the_owner_of_an_expired_run_comes_too_late",
+        lambda change, job: replace(change, foreign=False),
+    ),
+    (
+        "FollowUpsAreForgotten",
+        "test_follow_ups_are_inserted_with_the_finish",
+        lambda change, job: replace(change, follow_ups=()),
+    ),
+)
+
+
+def every() -> list[type[Sabotaged]]:
+    """All sabotaged storages."""
+    named = [*Sabotaged.__subclasses__(), *ClaimIgnoresGates.__subclasses__()]
+    return [*named, *(_sabotaged(*each) for each in _BY_CHANGE)]

@@ -1,0 +1,137 @@
+"""What doctor makes of what it sees. Codes are stable: people search for them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from treadle.cli import checks
+from treadle.core.job import Job, State
+from treadle.core.view import PodView, QueueView, job_view
+from treadle.ports import Fact, SchemaStatus
+
+NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
+
+
+def a_pod(**fields: object) -> PodView:
+    whole = PodView(
+        id="9f3a",
+        label="9f3a",
+        host="here",
+        pid=1,
+        version="0",
+        state="live",
+        leader=True,
+        queues={"mail": 5},
+        tasks=("send",),
+        running=0,
+        started_at=NOW,
+        beat_at=NOW,
+        lease_left=20.0,
+    )
+    return replace(whole, **fields)  # type: ignore[arg-type]
+
+
+def a_queue(**fields: object) -> QueueView:
+    whole = QueueView(
+        name="mail",
+        paused=False,
+        ready=0,
+        scheduled=0,
+        waiting=0,
+        running=0,
+        succeeded=0,
+        failed=0,
+        cancelled=0,
+        oldest_ready_seconds=None,
+        max_workers=None,
+        slots=5,
+        pods=1,
+        cool_until=None,
+        paused_by=None,
+        paused_at=None,
+        pause_reason=None,
+        paused_until=None,
+        version=0,
+        capped_at=10_000,
+    )
+    return replace(whole, **fields)  # type: ignore[arg-type]
+
+
+def told(facts: list[Fact]) -> list[tuple[str, str]]:
+    return [(fact.code.removeprefix("TREADLE-"), fact.level) for fact in facts]
+
+
+def test_python() -> None:
+    assert checks.python().level == "ok"
+    assert checks.python((3, 10, 1)).level == "error"
+
+
+def test_a_schema_that_must_be_migrated_names_the_command() -> None:
+    assert checks.schema(SchemaStatus(current=2, newest=2)).level == "ok"
+    old = checks.schema(SchemaStatus(current=1, newest=2))
+    assert (old.level, old.remedy) == ("error", "treadle db migrate")
+    assert checks.schema(SchemaStatus(current=3, newest=2)).level == "warn"
+
+
+def test_moments_from_the_future_show_a_wrong_clock() -> None:
+    now = NOW.timestamp()
+    job = job_view(Job(id="1", task="send", queue="mail", state=State.READY, created_at=now + 3600))
+    assert checks.clock(now, None, []).level == "ok"
+    assert checks.clock(now, None, [a_pod()]).level == "ok"
+    assert "1h" in checks.clock(now, job, []).text
+    assert checks.clock(now, None, [a_pod(beat_at=NOW + timedelta(hours=1))]).level == "error"
+    assert checks.clock(0.0, None, []).level == "error"
+
+
+def test_pods() -> None:
+    assert told(checks.pods([a_pod()])) == [("D010", "ok")]
+    assert told(checks.pods([])) == [("D010", "warn")]
+    assert told(checks.pods([a_pod(), a_pod(state="lost")])) == [("D010", "ok"), ("D011", "warn")]
+    assert told(checks.pods([a_pod(leader=False)])) == [("D010", "ok"), ("D012", "warn")]
+
+
+def test_work_in_a_queue_that_nobody_serves_is_an_error_and_work_for_later_a_warning() -> None:
+    assert told(checks.queues([a_queue(ready=3)])) == [("D013", "ok")]
+    unserved = checks.queues([a_queue(ready=3, pods=0)])
+    assert told(unserved) == [("D013", "error")]
+    assert unserved[0].remedy == "treadle worker -q mail"
+    assert told(checks.queues([a_queue(scheduled=3, pods=0)])) == [("D013", "warn")]
+    assert told(checks.queues([a_queue(succeeded=3, pods=0)])) == []
+
+
+def test_a_paused_queue_says_who_and_why_and_how_to_go_on() -> None:
+    _, paused = checks.queues([a_queue(paused=True, paused_by="ann", pause_reason="provider down")])
+    assert paused.text == "queue mail is paused by ann: provider down"
+    assert paused.remedy == "treadle queues resume mail"
+
+
+def test_a_queue_that_may_have_no_workers_is_shown() -> None:
+    assert told(checks.queues([a_queue(max_workers=0)]))[-1] == ("D015", "warn")
+
+
+def test_tasks_that_no_live_pod_knows() -> None:
+    assert told(checks.tasks({"send"}, [a_pod()])) == [("D020", "ok")]
+    assert told(checks.tasks({"send", "gone"}, [a_pod()])) == [("D020", "error")]
+    assert told(checks.tasks({"send"}, [a_pod(state="lost"), a_pod(tasks=())])) == [("D020", "error")]
+    assert checks.tasks({"send"}, []) == []
+
+
+def test_stuck_jobs() -> None:
+    assert checks.stuck({"running": 0}, has_pods=True).level == "ok"
+    assert checks.stuck({"running": 1}, has_pods=False).text.startswith("1 job running")
+
+
+def test_every_code_is_written_as_people_search_for_it() -> None:
+    facts = [
+        checks.python(),
+        checks.unreachable("away"),
+        checks.reachable("sqlite:///x.db", "1"),
+        checks.schema(SchemaStatus(current=1, newest=1)),
+        checks.clock(NOW.timestamp(), None, []),
+        *checks.pods([a_pod(leader=False), a_pod(state="lost")]),
+        *checks.queues([a_queue(paused=True, max_workers=0)]),
+        *checks.tasks(set(), [a_pod()]),
+        checks.stuck({}, has_pods=True),
+    ]
+    assert all(fact.code.startswith("TREADLE-D0") and len(fact.code) == 12 for fact in facts)
