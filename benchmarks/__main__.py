@@ -36,14 +36,14 @@ def main() -> int:
         )
         return 2
     began = time.monotonic()
-    bench = Bench(sizes, folder)
+    bench = Bench(sizes, folder, options.patience)
     try:
         facts = machine.facts(folder)
         bench.run(chosen, options.peers, rounds)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     report = Report(
-        results=Results(bench.samples),
+        results=Results(bench.samples, bench.discarded),
         workloads=chosen,
         peers=options.peers,
         machine=facts,
@@ -72,6 +72,13 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--quick", action="store_true", help="small numbers, one round: does it work at all?")
     parser.add_argument("--worker-slots", type=int, default=Sizes().slots, metavar="N", help="default %(default)s")
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=0.0,
+        metavar="SECONDS",
+        help="on a machine with other users: so long, in all, may be spent on waiting for quiet and on measuring again",
+    )
     parser.add_argument("--dir", type=Path, default=Path("/var/tmp"), help="where the databases go; not a RAM disk")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where the samples go (default benchmarks/results/)")
     parser.add_argument("--page", type=Path, metavar="PATH", help="write the page there, whatever was chosen")

@@ -85,7 +85,9 @@ class Bench:
 
     sizes: Sizes
     folder: Path
+    patience: float = 0.0  # seconds that may be spent, in all, on waiting for quiet and on measuring again
     samples: list[Sample] = field(default_factory=list)
+    discarded: int = 0
     _backlogs: dict[str, Path] = field(default_factory=dict)
 
     # Rounds ----------------------------------------------------------------------------------------------------------
@@ -97,9 +99,22 @@ class Bench:
         for number in range(rounds):
             for workload, peer in cells if number % 2 == 0 else reversed(cells):
                 if number == 0 or not workload.once:
-                    self._measure(workload, peer, number)
+                    self._measure_quietly(workload, peer, number)
 
-    def _measure(self, workload: Workload, peer: Peer, number: int) -> None:
+    def _measure_quietly(self, workload: Workload, peer: Peer, number: int) -> None:
+        """Measure, and while there is patience measure again what others disturbed, whatever it came to."""
+        while True:
+            began = time.monotonic()
+            machine.wait_for_quiet(NOISY, self.patience)
+            sample = self._measure(workload, peer, number)
+            disturbed = sample.load["foreign"] > NOISY
+            self.patience -= time.monotonic() - began - (0.0 if disturbed else sample.seconds)
+            if not disturbed or self.patience <= 0:
+                self.samples.append(sample)
+                return
+            self.discarded += 1
+
+    def _measure(self, workload: Workload, peer: Peer, number: int) -> Sample:
         before = machine.load()
         figures, error = Figures(), ""
         try:
@@ -110,14 +125,14 @@ class Bench:
         sample = Sample(
             workload.name, peer.name, number, figures, machine.foreign(before, after), after.at - before.at, error
         )
-        self.samples.append(sample)
-        told = error.splitlines()[0] if error else "  ".join(f"{name} {value:,.6g}" for name, value in figures.items())
+        told = f"FAILED: {error}" if error else "  ".join(f"{name} {value:,.6g}" for name, value in figures.items())
         print(
             f"  {number + 1}  {workload.name:<14} {peer.name:<15} {told}  "
             f"[{sample.seconds:.1f} s, others {sample.load['foreign']:.0%}]",
             file=sys.stderr,
             flush=True,
         )
+        return sample
 
     # Places ----------------------------------------------------------------------------------------------------------
 
@@ -258,6 +273,7 @@ class Result:
 @dataclass(frozen=True)
 class Results:
     samples: Sequence[Sample]
+    discarded: int = 0
 
     def cell(self, workload: str, peer: str) -> list[Sample]:
         return [s for s in self.samples if (s.workload, s.peer) == (workload, peer)]

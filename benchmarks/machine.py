@@ -52,6 +52,16 @@ def foreign(before: Load, after: Load) -> dict[str, float]:
     }
 
 
+def wait_for_quiet(limit: float, patience: float) -> None:
+    """Wait until others take less than `limit` of the machine for half a second, but not for ever."""
+    until = time.monotonic() + patience
+    while time.monotonic() < until:
+        before = load()
+        time.sleep(0.5)
+        if foreign(before, load())["foreign"] < limit:
+            return
+
+
 def facts(folder: Path) -> dict[str, str]:
     kind, device = filesystem(folder)
     p50, p99 = sync_times(folder)

@@ -41,9 +41,8 @@ def memory(pid: int) -> float:
 
 def run_python(code: str, env: Mapping[str, str]) -> str:
     """What a short program prints, in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=HERE, env={**os.environ, **env}, capture_output=True, text=True, timeout=LIMIT
-    )
+    command, whole = [sys.executable, "-c", code], {**os.environ, **env}
+    done = subprocess.run(command, check=False, cwd=HERE, env=whole, capture_output=True, text=True, timeout=LIMIT)
     if done.returncode:
         raise Failed(f"a child failed: {code}\n{done.stderr[-2000:]}")
     return done.stdout

@@ -89,7 +89,9 @@ class Report:
             f"others took {found.median:.0%} of the machine in the median measurement, {found.high:.0%} in the worst; "
             f"{noisy} of {len(self.results.samples)} measurements had more than {NOISY:.0%}"
         )
-        return said + (" and are noise" if noisy else "")
+        said += " and are noise" if noisy else ""
+        again = self.results.discarded
+        return said + (f"; {again} disturbed measurements were discarded and taken again" if again else "")
 
     def _peers_of(self, workload: Workload) -> list[str]:
         return [peer for peer in self.peers if self.results.cell(workload.name, peer)]
@@ -129,8 +131,8 @@ class Report:
                 for peer in self._peers_of(workload):
                     other = self.results.figure(workload.name, peer, name)
                     if peer != OURS and own and other and _better(name, other, own):
-                        unit, title = UNITS[name][0], peers.find(peer).title
-                        yield f"`{workload.name}`, {unit}: {title} {show(name, other.median)}, we {show(name, own.median)}."
+                        theirs = f"{peers.find(peer).title} {show(name, other.median)}"
+                        yield f"`{workload.name}`, {UNITS[name][0]}: {theirs}, we {show(name, own.median)}."
 
 
 def show(name: str, value: float) -> str:

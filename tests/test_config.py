@@ -218,6 +218,10 @@ def test_a_wrong_queue_list_says_what_is_wrong(text: str, word: str, tmp_path: P
     assert word in line
 
 
+def test_a_colour_is_six_hex_digits(tmp_path: Path) -> None:
+    assert "#rrggbb" in refused(environ={"TREADLE_COLOR": "red"}, cwd=tmp_path)[0]
+
+
 def test_durations_are_numbers_or_text_and_never_negative(tmp_path: Path) -> None:
     a_file(tmp_path, 'grace = 1.5\nscan = "1m30s"')
     timing = load({}, {}, tmp_path).timing

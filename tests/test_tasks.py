@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
 import inspect
 import sys
 import types
@@ -186,6 +187,15 @@ def test_a_lambda_must_be_named(registry: Registry) -> None:
     with pytest.raises(ConfigError, match="give it a name="):
         registry.task(lambda: None)
     assert registry.task(name="nothing")(lambda: None).name == "nothing"
+
+
+def test_a_partial_must_be_named_too(registry: Registry) -> None:
+    with pytest.raises(ConfigError, match="give it a name="):
+        registry.task(functools.partial(round, ndigits=1))
+    named = registry.task(name="round")(functools.partial(round, ndigits=1))
+    assert named(1.26) == 1.3
+    with pytest.raises(ConfigError, match="is taken by"):
+        registry.task(name="round")(lambda: None)
 
 
 # Names ---------------------------------------------------------------------------------------------------------------

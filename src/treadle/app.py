@@ -24,6 +24,7 @@ import asyncio
 import atexit
 import dataclasses
 import functools
+import logging
 import os
 import sys
 import threading
@@ -62,6 +63,8 @@ HookT = TypeVar("HookT", bound=Callable[[JobView], Any])
 Synchronous = Literal["full", "normal"]
 QueueList = Iterable[str] | Mapping[str, int] | str
 Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
+
+log = logging.getLogger("treadle.app")
 
 SCHEMES: Final = ("sqlite", "memory", "postgresql")
 # What an ending interpreter, or the end of the sync thread, waits for at most.
@@ -105,6 +108,7 @@ class App(Registry):
         self._keeper = Keep(make, is_ours=storage is None)
         # Dropped without a word, an app still lets go of its threads. The Keep knows nothing of the app.
         weakref.finalize(self, Keep.let_go, self._keeper).atexit = False
+        _apps.add(self)
         self.client = Client(self._keeper, router=router, hooks=self.hooks)
         self.jobs = Jobs(self.client)
         self.queues = Queues(self.client)
@@ -126,12 +130,29 @@ class App(Registry):
     async def open(self) -> None:
         await self._keeper.open()
 
+    def open_sync(self) -> None:
+        """Before a first `enqueue_sync` within a transaction: a storage cannot be made ready inside somebody else's."""
+        if not self.is_open:
+            self._keeper.run_sync(self._keeper.open())
+
     async def close(self) -> None:
         """Close the storage. The next use opens it again."""
         await self._keeper.close()
 
     def close_sync(self) -> None:
         self._keeper.close_sync()
+
+    @staticmethod
+    def all() -> list[App]:
+        """Every app of this process."""
+        return list(_apps)
+
+    def lend(self, storage: Storage) -> None:
+        """Keep jobs in another storage until `take_back`: that of a test."""
+        self._keeper.lend(storage)
+
+    def take_back(self) -> None:
+        self._keeper.take_back()
 
     async def __aenter__(self) -> App:
         await self._keeper.enter()
@@ -273,6 +294,10 @@ class App(Registry):
                 leads=leads,
                 state=state,
             )
+            if "worker" in self.config.disable:
+                log.warning("the worker is switched off (disable): nothing runs here")
+                yield pod
+                return
             await pod.start()
             try:
                 yield pod
@@ -414,6 +439,7 @@ class Keep:
         self._make = make
         self._is_ours = is_ours
         self._storage: Storage | None = None
+        self._own: tuple[Storage | None, Storage | None] | None = None  # put aside while another is lent
         self._lock = threading.Lock()
         self._under_way: Future[None] | None = None
         self._users = 0  # inside `async with app`
@@ -459,6 +485,17 @@ class Keep:
 
     def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
         return self._portal.run(work)
+
+    def lend(self, storage: Storage) -> None:
+        with self._lock:
+            if self._own is None:
+                self._own = (self._storage, self.current)
+            self._storage, self.current = storage, None
+
+    def take_back(self) -> None:
+        with self._lock:
+            if self._own is not None:
+                (self._storage, self.current), self._own = self._own, None
 
     def let_go(self) -> None:
         """The app is gone. Called by the garbage collector, so it may not wait."""
@@ -507,10 +544,7 @@ class Portal:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._asked = asyncio.Event()
-        self._ended: Future[None] | None = None
+        self._thread: _LoopThread | None = None
         self._has_warned = False
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -528,36 +562,28 @@ class Portal:
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         with self._lock:
-            if self._loop is None:
-                self._begin()
-            assert self._loop is not None
-            return asyncio.run_coroutine_threadsafe(work, self._loop)
+            if self._thread is None:
+                self._thread = _LoopThread()
+                self._thread.start()
+            return asyncio.run_coroutine_threadsafe(work, self._thread.loop.result())
 
     async def stop(self) -> None:
-        if threading.current_thread() is not self._thread and (ended := self.ask_to_stop()) is not None:
-            await asyncio.wrap_future(ended)
+        thread = self.ask_to_stop()
+        if thread is not None and thread is not threading.current_thread():
+            await asyncio.wrap_future(thread.ended)
+            thread.join()  # it has nothing left to do but to vanish
 
     def stop_sync(self) -> None:
-        if (ended := self.ask_to_stop()) is not None:
-            ended.result(2 * LAST_WAIT)
+        if (thread := self.ask_to_stop()) is not None:
+            thread.join(2 * LAST_WAIT)
 
-    def ask_to_stop(self) -> Future[None] | None:
-        """What was started before is still finished; what is started after has another thread."""
+    def ask_to_stop(self) -> _LoopThread | None:
+        """What was started before is still finished; what is started after gets another thread."""
         with self._lock:
-            loop, self._loop = self._loop, None
-            if loop is not None:
-                loop.call_soon_threadsafe(self._asked.set)
-            return self._ended
-
-    def _begin(self) -> None:
-        ready: Future[asyncio.AbstractEventLoop] = Future()
-        self._ended = Future()
-        self._asked = asyncio.Event()
-        self._thread = threading.Thread(
-            target=_serve, args=(self._asked, ready, self._ended), name="treadle-sync", daemon=True
-        )
-        self._thread.start()
-        self._loop = ready.result()
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                thread.loop.result().call_soon_threadsafe(thread.asked.set)
+            return thread
 
     def _warn_on_loop(self) -> None:
         try:
@@ -570,19 +596,27 @@ class Portal:
             warnings.warn(text, RuntimeWarning, stacklevel=5)
 
 
-def _serve(asked: asyncio.Event, ready: Future[asyncio.AbstractEventLoop], ended: Future[None]) -> None:
-    async def main() -> None:
-        ready.set_result(asyncio.get_running_loop())
-        await asked.wait()
+class _LoopThread(threading.Thread):
+    def __init__(self) -> None:
+        super().__init__(name="treadle-sync", daemon=True)
+        self.loop: Future[asyncio.AbstractEventLoop] = Future()
+        self.asked = asyncio.Event()
+        self.ended: Future[None] = Future()
+
+    def run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        finally:
+            self.ended.set_result(None)
+
+    async def _serve(self) -> None:
+        self.loop.set_result(asyncio.get_running_loop())
+        await self.asked.wait()
         if others := asyncio.all_tasks() - {asyncio.current_task()}:
             await asyncio.wait(others, timeout=LAST_WAIT)
 
-    try:
-        asyncio.run(main())
-    finally:
-        ended.set_result(None)
 
-
+_apps: weakref.WeakSet[App] = weakref.WeakSet()
 _keeps: weakref.WeakSet[Keep] = weakref.WeakSet()
 _leaked: list[Storage] = []
 

@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol, TypeVar, cast
 from .context import Call, CancelAnswer, Handle
 from .core import ids, lifecycle, names, unique
 from .core.duration import Duration, seconds, words
-from .core.errors import ConfigError, Conflict, JobNotFound, ResultTimeout, StorageUnavailable
+from .core.errors import ConfigError, Conflict, JobNotFound, ResultTimeout, StorageTimeout, StorageUnavailable
 from .core.job import TERMINAL, Change, Job, NewJob, State, UniqueClaim
 from .core.unique import Unique
 from .core.view import JobView, job_view
@@ -128,10 +128,10 @@ class Client:
         )
 
     async def enqueue(self, call: Call[R]) -> Handle[R]:
-        """Insert one job, and answer after the commit."""
+        """Insert one job, and answer after the commit; with `within`, before the caller's (which no hook hears of)."""
         job = self.prepare(call)
         if call.options.within is not None:
-            storage = self._keeper.current or await self._keeper.open()
+            storage = await self._storage_within()
             (inserted,) = storage.borrow(call.options.within).insert((job,))
         else:
             (inserted,) = await self._insert((job,))
@@ -144,14 +144,14 @@ class Client:
         if not jobs:
             return []
         if within is not None:
-            storage = self._keeper.current or await self._keeper.open()
+            storage = await self._storage_within()
             return self._handles(storage.borrow(within).insert(jobs), requests)
         return self._handles(await self._insert(jobs), requests)
 
     def enqueue_sync(self, call: Call[R]) -> Handle[R]:
         job, within = self.prepare(call), call.options.within
         if within is not None:
-            (inserted,) = self._storage_sync().borrow(within).insert((job,))
+            (inserted,) = self._storage_within_sync().borrow(within).insert((job,))
         else:
             (inserted,) = self.run_sync(self._insert((job,)))
         return Handle(inserted.id, inserted.outcome, self, call.decode_result)
@@ -162,7 +162,7 @@ class Client:
         if not jobs:
             return []
         if within is not None:
-            return self._handles(self._storage_sync().borrow(within).insert(jobs), requests)
+            return self._handles(self._storage_within_sync().borrow(within).insert(jobs), requests)
         return self._handles(self.run_sync(self._insert(jobs)), requests)
 
     def _prepare_many(self, calls: Sequence[Call[Any]], within: object) -> tuple[object, list[NewJob]]:
@@ -193,8 +193,18 @@ class Client:
                     self._hooks.tell("enqueued", _as_job(job))
         return inserted
 
-    def _storage_sync(self) -> Storage:
-        return self._keeper.current or self.run_sync(self._keeper.open())
+    async def _storage_within(self) -> Storage:
+        try:
+            return self._keeper.current or await self._keeper.open()
+        except StorageTimeout as error:
+            # Making it ready may need the very lock that the caller's transaction holds.
+            raise StorageUnavailable(
+                f"{error}; the app was not open, and cannot be opened while your own transaction holds the database: "
+                "open it before the transaction begins (async with app, or app.open_sync())"
+            ) from error
+
+    def _storage_within_sync(self) -> Storage:
+        return self._keeper.current or self.run_sync(self._storage_within())
 
     # Afterwards ------------------------------------------------------------------------------------------------------
 
@@ -248,7 +258,7 @@ class Client:
     async def cancel(self, job_id: str, *, within: object = None) -> CancelAnswer:
         """Cancel what has not started, ask what runs. With `within`, it holds if the caller commits."""
         if within is not None:
-            return _cancel_borrowed(self._keeper.current or await self._keeper.open(), job_id, within)
+            return _cancel_borrowed(await self._storage_within(), job_id, within)
         try:
             _, change, _ = await self.change(job_id, lifecycle.cancel)
         except JobNotFound:
@@ -257,7 +267,7 @@ class Client:
 
     def cancel_sync(self, job_id: str, *, within: object = None) -> CancelAnswer:
         if within is not None:
-            return _cancel_borrowed(self._storage_sync(), job_id, within)
+            return _cancel_borrowed(self._storage_within_sync(), job_id, within)
         return self.run_sync(self.cancel(job_id))
 
     async def change(

@@ -197,6 +197,13 @@ def _label(value: object) -> str:
     return text
 
 
+def _colour(value: object) -> str:
+    text = _text(value)
+    if not re.fullmatch(r"#[0-9A-Fa-f]{6}", text):
+        raise ValueError("must be written as #rrggbb")
+    return text
+
+
 def _url(value: object) -> str:
     text = _text(value)
     if not _VARIABLE.fullmatch(text) and "://" not in text:
@@ -325,7 +332,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "full",
     ),
     Setting("env", "what this place is called, in every confirmation", _text),
-    Setting("color", "the colour of its name, for example `#b5651d`", _text),
+    Setting("color", "the colour of its name, for example `#b5651d`", _colour),
     Setting("production", "if true, `--yes` also needs `--env NAME`", _yes_or_no, False),
     Setting("log_level", "debug, info, warning or error", _one_of("debug", "info", "warning", "error"), "info"),
     Setting("log_format", "text or json", _one_of("text", "json"), "text"),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
 import msgspec
@@ -23,7 +23,8 @@ from .core.view import ErrorView, JobView, job_view
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
 
-    StateT = TypeVarWithDefault("StateT", default=Any)
+    # Not Any: mypy would then give up on every task that takes a bare Context, and call it Any.
+    StateT = TypeVarWithDefault("StateT", default=object)
 else:
     StateT = TypeVar("StateT")
 
@@ -335,7 +336,8 @@ class Context(Generic[StateT]):
     @property
     def deadline(self) -> datetime | None:
         """When this attempt is ended, by the storage's clock; to count down, use `remaining()`."""
-        return job_view(self._job).deadline
+        at = self._job.deadline
+        return None if at is None else datetime.fromtimestamp(at, UTC)
 
     def remaining(self) -> float | None:
         """Seconds until the deadline, never below zero; None if there is none."""
@@ -345,7 +347,8 @@ class Context(Generic[StateT]):
     @property
     def last_error(self) -> ErrorView | None:
         """How the attempt before this one ended, if it did not end well."""
-        return job_view(self._job).error
+        # Without the payload: a view decodes all that it shows.
+        return job_view(msgspec.structs.replace(self._job, args="{}", meta=None)).error
 
     @property
     def cancelled(self) -> bool:

@@ -303,8 +303,7 @@ class Registry:
             other = self.by_name.get(name)
             if other is not None and not (_is_interactive(task.function) and _is_interactive(other.function)):
                 raise ConfigError(
-                    f"task name {name} is taken by {other.function.__module__}.{other.function.__qualname__}: "
-                    "give one of them a name="
+                    f"task name {name} is taken by {other.__module__}.{other.__qualname__}: give one of them a name="
                 )
 
     def _add(self, task: Task[..., Any]) -> None:
@@ -314,7 +313,9 @@ class Registry:
 
 
 def _name_of(function: Function) -> str:
-    module, own = function.__module__, getattr(function, "__name__", type(function).__name__)
+    module, own = function.__module__, getattr(function, "__name__", None)
+    if own is None:
+        raise ValueError(f"a {type(function).__name__} has no name of its own; give it a name=")
     if module == "__main__":
         # The worker imports the file that is a script here, so the task must be called as it is there.
         main = sys.modules["__main__"]

@@ -60,6 +60,11 @@ def test_a_remedy_is_added_only_where_the_message_has_none() -> None:
     ]
 
 
+def test_a_suggestion_is_remedy_enough() -> None:
+    error = core.FilterError('unknown key "quue"; did you mean "queue"?', 3)
+    assert errors.lines_of(error) == ['treadle: column 3: unknown key "quue"; did you mean "queue"?']
+
+
 @pytest.mark.parametrize("kind", [KeyboardInterrupt, click.Abort])
 def test_an_interrupt_is_130(kind: type[BaseException]) -> None:
     def fail() -> None:

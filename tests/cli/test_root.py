@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -28,13 +28,6 @@ def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[s
 
 
 ALL = [path for path in commands(cli.root) if path != ("demo",)]
-
-
-def process(*args: str, cwd: Path, **options: object) -> subprocess.CompletedProcess[str]:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("TREADLE_")}
-    return subprocess.run(  # type: ignore[call-overload, no-any-return]
-        [sys.executable, "-m", "treadle.cli", *args], cwd=cwd, env=environ, capture_output=True, text=True, **options
-    )
 
 
 def test_the_commands_of_this_stage_are_there() -> None:
@@ -94,6 +87,14 @@ def test_an_unknown_command_is_a_usage_error_with_a_suggestion(treadle: Treadle)
         assert len(ran.err.splitlines()) == 1
 
 
+@pytest.mark.parametrize("line", [[], ["jobs"]])
+def test_a_group_alone_shows_its_help(line: list[str], treadle: Treadle) -> None:
+    ran = treadle(*line)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith("Usage: treadle")
+    assert "..." not in ran.err.partition("Commands:")[2]
+
+
 def test_a_wrong_option_is_one_line_and_names_the_help(treadle: Treadle) -> None:
     ran = treadle("jobs", "find", "--limit", "many")
     assert ran.code == 2
@@ -149,14 +150,22 @@ def _bound(app: object) -> object:
 
 
 @pytest.mark.journey
-def test_interrupted_is_130(monkeypatch: pytest.MonkeyPatch, treadle: Treadle, store: Store) -> None:
-    store.enqueue()
+def test_interrupted_is_130_without_a_word_more(folder: Path) -> None:
+    line = [sys.executable, "-m", "treadle.cli", "enqueue", "shop.welcome", "--wait"]
+    ran = subprocess.Popen(line, cwd=folder, stderr=subprocess.PIPE, text=True)
+    assert ran.stderr is not None
+    assert "waiting for its end" in ran.stderr.readline()
+    ran.send_signal(signal.SIGINT)
+    _, said = ran.communicate(timeout=30)
+    assert (ran.returncode, said) == (130, "")
 
-    def interrupt(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr("treadle.cli.queues.with_storage", interrupt)
-    assert treadle("queues", "list").code == 130
+def test_a_storage_that_cannot_be_reached_is_5(treadle: Treadle, shop: str, folder: Path) -> None:
+    for line in (["enqueue", "shop.welcome"], ["db", "migrate"], ["worker", "-A", shop, "-q", "mail"]):
+        ran = treadle(*line, "--url", f"sqlite:///{folder}/nowhere/treadle.db")
+        assert ran.code == 5, line
+        assert "there is no directory" in ran.err
+        assert len(ran.err.splitlines()) == 1
 
 
 @pytest.mark.journey
@@ -174,15 +183,23 @@ def test_rich_and_the_heavy_modules_are_imported_only_by_what_needs_them(folder:
 
 @pytest.mark.journey
 @pytest.mark.parametrize("line", [["--version"], ["enqueue", "shop.welcome", "user_id=1", "--queue", "mail"]])
-def test_it_starts_in_a_quarter_of_a_second(line: list[str], folder: Path) -> None:
-    """The best of ten: other processes share these cores, and only ever make it slower."""
+def test_it_takes_less_than_a_quarter_of_a_second(line: list[str], folder: Path) -> None:
+    """Counted in time of the processor, best of five: what other processes do beside it must not fail this test. The
+    compiled modules are kept, as an installation does."""
+    environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environ["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
 
     def once() -> float:
-        began = time.perf_counter()
-        assert process(*line, cwd=folder).returncode == 0
-        return time.perf_counter() - began
+        child = subprocess.Popen(
+            [sys.executable, "-m", "treadle.cli", *line], cwd=folder, env=environ, stdout=subprocess.DEVNULL
+        )
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        assert child.returncode == 0
+        return used.ru_utime + used.ru_stime
 
-    assert min(once() for _ in range(10)) < 0.25
+    once()
+    assert min(once() for _ in range(5)) < 0.25
 
 
 def test_the_modules_named_by_the_root_are_commands() -> None:

@@ -297,6 +297,12 @@ def test_an_expired_run_takes_the_normal_path_of_a_timeout() -> None:
     assert lifecycle.expire(a_job(max_attempts=None, attempt=10), MIDDLE).to is State.FAILED
 
 
+def test_a_claim_given_back_is_due_now_and_uncharged() -> None:
+    assert lifecycle.release(a_job()) == finished(Interrupted())
+    assert lifecycle.release(a_job(attempt=3)) == again("released", State.READY, 0.0, attempt=2)
+    assert lifecycle.release(a_job(cancel_wanted=True)) == cancelled(WHILE_IT_RAN)
+
+
 # Operators ----------------------------------------------------------------------------------------------------------
 
 
@@ -341,6 +347,7 @@ def test_what_has_ended_can_be_revived_or_removed(state: State) -> None:
     assert lifecycle.revive(job) == revived
     later = replace(revived, to=State.SCHEDULED)
     assert lifecycle.revive(job, delay=5.0) == replace(later, delay=5.0)
+    assert lifecycle.revive(job, delay=0.5) == replace(later, delay=0.5)
     assert lifecycle.revive(job, run_at=9.0) == replace(later, delay=None, run_at=9.0)
     assert lifecycle.revive(job, run_at=9.0, delay=5.0) == replace(later, delay=None, run_at=9.0)
     assert lifecycle.revive(job, priority=7, queue="other") == replace(revived, priority=7, queue="other")
@@ -359,6 +366,7 @@ def test_what_has_not_started_can_be_given_another_time(state: State) -> None:
     now = Change(id="job", why="rescheduled", expect=CLAIMABLE, to=State.READY, delay=0.0)
     assert lifecycle.reschedule(job) == now
     assert lifecycle.reschedule(job, delay=5.0) == replace(now, to=State.SCHEDULED, delay=5.0)
+    assert lifecycle.reschedule(job, delay=0.5) == replace(now, to=State.SCHEDULED, delay=0.5)
     at = replace(now, to=State.SCHEDULED, delay=None, run_at=9.0)
     assert lifecycle.reschedule(job, run_at=9.0) == at
     assert lifecycle.reschedule(job, run_at=9.0, delay=5.0) == at

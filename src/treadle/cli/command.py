@@ -21,6 +21,7 @@ from .output import Output
 
 PROGRAM: Final = "treadle"
 COMPLETE: Final = "_TREADLE_COMPLETE"
+LINE: Final = "treadle.line"  # the whole command line, for whoever starts others with the same
 
 
 @dataclass(slots=True)
@@ -112,6 +113,7 @@ class Root(Verbs):
         # Not click's own main: it has its own opinion on exit codes and closed pipes.
         try:
             with self.make_context(PROGRAM, list(args)) as context:
+                context.meta[LINE] = args
                 return self.invoke(context)
         except click.exceptions.Exit as ended:
             return ended.exit_code
@@ -128,7 +130,9 @@ def verb(name: str, *examples: str) -> Callable[[Callable[..., int | None]], Ver
             del traceback  # read by Root.main, which also sees the errors of the parsing itself
             return function(Invocation(Output(as_json=as_json, quiet=quiet), {"url": url, "app": app}), **own)
 
-        command = click.command(name, cls=Verb, examples=examples)(functools.update_wrapper(call, function))
+        short = (function.__doc__ or "").partition("\n")[0].partition(". ")[0].rstrip(".") + "."
+        build = click.command(name, cls=Verb, examples=examples, short_help=short)
+        command = build(functools.update_wrapper(call, function))
         command.params += _shared()
         return command
 

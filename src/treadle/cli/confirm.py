@@ -23,7 +23,7 @@ def confirm(out: Output, config: Config, what: str, *, yes: bool, env: str | Non
         if config.production and env is None:
             raise click.UsageError(f"this is production: --yes also needs --env {config.env}")
         return
-    if not sys.stdin.isatty():
+    if not is_attended():
         raise click.UsageError(f"{what}: nobody is here to be asked; add --yes, or look first with --dry-run")
     place = masked(url_of(config))
     named = click.style(config.env, bold=True, fg=_colour(config)) + f" ({place})" if config.env else place
@@ -32,11 +32,10 @@ def confirm(out: Output, config: Config, what: str, *, yes: bool, env: str | Non
         raise click.exceptions.Exit(1)
 
 
-def _colour(config: Config) -> tuple[int, int, int] | str | None:
-    text = config.color or ""
-    if text.startswith("#") and len(text) == 7:
-        try:
-            return int(text[1:3], 16), int(text[3:5], 16), int(text[5:7], 16)
-        except ValueError:
-            return None
-    return None
+def is_attended() -> bool:
+    """Whether somebody is there to answer."""
+    return sys.stdin.isatty()
+
+
+def _colour(config: Config) -> tuple[int, ...] | None:
+    return None if config.color is None else tuple(bytes.fromhex(config.color.removeprefix("#")))

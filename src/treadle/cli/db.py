@@ -11,7 +11,7 @@ from ..config import masked
 from ..core.errors import ConfigError
 from .command import Invocation, Verbs
 from .errors import DONE, REFUSED
-from .target import url_of, with_bare_storage
+from .target import url_of, with_any_schema
 
 if TYPE_CHECKING:
     from ..ports import SchemaStatus, Storage
@@ -23,7 +23,7 @@ db = Verbs("db", help="The storage itself.", examples=("treadle db status", "tre
 def status(call: Invocation) -> int:
     """Say which schema the storage has, and which this version brings. Exit code 78 if it must be migrated first."""
     config = call.config()
-    found = with_bare_storage(config, lambda storage: storage.schema())
+    found = with_any_schema(config, lambda storage: storage.schema())
     _tell(call, url_of(config), found)
     return DONE if found.current >= found.newest else REFUSED
 
@@ -32,17 +32,16 @@ def status(call: Invocation) -> int:
 def migrate(call: Invocation) -> None:
     """Bring the schema to the newest version, and make the database if there is none. Safe to run twice, or at once."""
     config = call.config()
-    found = with_bare_storage(config, lambda storage: storage.migrate(), create=True)
+    found = with_any_schema(config, lambda storage: storage.migrate(), create=True)
     _tell(call, url_of(config), found)
 
 
 @db.verb("backup", "treadle db backup /var/backups/treadle.db")
 @click.argument("path", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--force", is_flag=True, help="Overwrite a file that is there.")
-def backup(call: Invocation, path: Path, force: bool) -> None:
-    """Write a consistent copy to PATH, while everything runs."""
-    if path.exists() and not force:
-        raise click.UsageError(f"{path} exists; choose another name, or --force")
+def backup(call: Invocation, path: Path) -> None:
+    """Write a consistent copy to PATH, while everything runs. A file that is there is never overwritten."""
+    if path.exists():
+        raise click.UsageError(f"{path} exists, and a backup overwrites nothing; choose another name")
     if not path.absolute().parent.is_dir():
         raise click.UsageError(f"there is no folder {path.absolute().parent}")
 
@@ -52,7 +51,7 @@ def backup(call: Invocation, path: Path, force: bool) -> None:
         except ValueError as error:
             raise ConfigError(str(error)) from error
 
-    with_bare_storage(call.config(), copy)
+    with_any_schema(call.config(), copy)
     size = path.stat().st_size
     if call.out.as_json:
         call.out.data({"path": str(path), "bytes": size})

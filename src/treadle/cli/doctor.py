@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from msgspec.structs import replace
 
 from .. import __version__
 from ..config import SETTINGS, Config, masked, shown
@@ -14,7 +15,7 @@ from ..core.errors import SchemaTooNew, SchemaTooOld, StorageUnavailable
 from . import checks
 from .command import Invocation, verb
 from .errors import DONE, UNHEALTHY
-from .target import url_of, with_bare_storage, with_storage
+from .target import url_of, with_any_schema, with_storage
 
 if TYPE_CHECKING:
     from ..app import App
@@ -47,13 +48,13 @@ def doctor(call: Invocation, check: bool) -> int:
 def examine(config: Config) -> list[Fact]:
     """All that can be found out; if the storage does not answer, that is all."""
     try:
-        status = with_bare_storage(config, lambda storage: storage.schema())
+        status = with_any_schema(config, lambda storage: storage.schema())
         facts = [checks.reachable(masked(url_of(config)), __version__), checks.schema(status)]
-    except StorageUnavailable as error:
+    except (StorageUnavailable, SchemaTooNew) as error:
         return [checks.unreachable(str(error))]
     try:
         return facts + with_storage(config, _examine)
-    except (SchemaTooOld, SchemaTooNew):
+    except SchemaTooOld:
         return facts  # checks.schema has said so
     except StorageUnavailable as error:
         return [*facts, checks.unreachable(str(error))]
@@ -65,13 +66,18 @@ async def _examine(app: App) -> list[Fact]:
     due = await app.jobs.find("state:ready,scheduled", limit=SAMPLE)
     stuck = await app.jobs.count("is:stuck")
     return [
-        *await app.storage.facts(),
+        *(_coded(fact) for fact in await app.storage.facts() if fact.code != "schema"),
         checks.clock(time.time(), newest.jobs[0] if newest.jobs else None, pods),
         *checks.pods(pods),
         *checks.queues(queues),
         *checks.tasks({job.task for job in due.jobs}, pods),
         checks.stuck(stuck, has_pods=any(pod.state == "live" for pod in pods)),
     ]
+
+
+def _coded(fact: Fact) -> Fact:
+    """A storage calls its facts by short names of its own; towards people every code begins alike."""
+    return replace(fact, code=checks.PREFIX + fact.code.upper())
 
 
 def _print(call: Invocation, facts: Iterable[Fact]) -> None:

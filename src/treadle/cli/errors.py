@@ -64,7 +64,7 @@ def lines_of(error: TreadleError) -> list[str]:
     """What is printed. Several lines only where several things are wrong: settings are checked all at once."""
     remedy = next((remedy for kind, _, remedy in _CODES if isinstance(error, kind)), "")
     said = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    if remedy and "treadle " not in said[-1]:
+    if remedy and "treadle " not in said[-1] and "did you mean" not in said[-1]:
         said[-1] += f"; {remedy}"
     return [f"treadle: {line}" for line in said]
 
@@ -83,7 +83,7 @@ def guard(call: Callable[[], object], *, trace: bool) -> int:
         return INTERRUPTED
     except click.ClickException as error:
         _show(trace)
-        click.echo(f"treadle: {_usage(error)}", err=True)
+        click.echo(_usage(error), err=True)
         return USAGE if isinstance(error, click.UsageError) else FAILED
     except TreadleError as error:
         _show(trace)
@@ -94,11 +94,14 @@ def guard(call: Callable[[], object], *, trace: bool) -> int:
 
 def _usage(error: click.ClickException) -> str:
     said = error.format_message()
+    if type(error).__name__ == "NoArgsIsHelpError":  # a group alone; click before 8.2 has no such class
+        return said
     said = said[:1].lower() + said[1:] if said[1:2].islower() else said
     context = getattr(error, "ctx", None)
-    if isinstance(error, click.UsageError) and isinstance(context, click.Context) and "--help" not in said:
+    # Where the message has its own remedy, behind a semicolon, it is the better one.
+    if isinstance(context, click.Context) and ";" not in said:
         said = f"{said.rstrip('.')}; see `{context.command_path} --help`"
-    return said
+    return f"treadle: {said}"
 
 
 def _show(trace: bool) -> None:

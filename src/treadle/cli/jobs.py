@@ -66,15 +66,7 @@ def find(call: Invocation, filter: Sequence[str], limit: int) -> None:
         call.out.table(
             ("id", "state", "task", "queue", "attempt", "run_at", "error"),
             [
-                (
-                    job.id,
-                    job.state,
-                    job.task,
-                    job.queue,
-                    _attempt(job),
-                    shared.moment(job.run_at),
-                    _error(job.error),
-                )
+                (job.id, job.state, job.task, job.queue, _attempt(job), shared.moment(job.run_at), _error(job.error))
                 for job in found
             ],
         )

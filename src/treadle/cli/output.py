@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
@@ -27,6 +28,9 @@ COLOURS: Final = {
     "lost": "red",
     "paused": "yellow",
 }
+
+
+_LEAST: Final = 8  # with less than that, a cut message would say nothing
 
 
 class Output:
@@ -50,11 +54,22 @@ class Output:
         click.echo(f"treadle: {text}", err=True)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        rows = list(rows)
-        if self.has_colour(sys.stdout):
-            _rich_table(columns, rows)
-        else:
-            _plain_table(columns, rows)
+        cells = [[" ".join(cell.split()) for cell in row] for row in rows]
+        if not self.has_colour(sys.stdout):
+            for line in _lines(columns, cells):
+                click.echo(line)
+            return
+        # For eyes, a column that says nothing is left out, and a long last one is cut at the margin.
+        kept = [index for index, column in enumerate(zip(*cells, strict=True)) if any(column)]
+        shown = [[row[index] for index in kept] for row in cells]
+        head, *lines = _lines([columns[index] for index in kept], shown)
+        self.line(click.style(head, bold=True))
+        width = shutil.get_terminal_size().columns
+        for line, row in zip(lines, shown, strict=True):
+            left = width - len(line) + len(row[-1])  # what the last column may have
+            cut = line if len(line) <= width or left < _LEAST else line[: width - 1] + "…"
+            state = next((cell for cell in row if cell in COLOURS), None)
+            self.line(cut.replace(state, self.paint(state), 1) if state else cut)
 
     def fields(self, pairs: Iterable[tuple[str, str]]) -> None:
         """One thing with its fields, one on each line."""
@@ -79,23 +94,12 @@ class Output:
         return not self.quiet and sys.stderr.isatty()
 
 
-def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold", pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold", no_wrap=column == "id")
-    for row in rows:
-        # Text, not str: a "[red]" in somebody's error message is not ours to interpret.
-        table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
-    Console().print(table)
-
-
-def _plain_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    flat = [[" ".join(cell.split()) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(columns, *flat, strict=True)]
-    for row in [list(columns), *flat]:
-        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The table in aligned lines, numbers to the right."""
+    widths = [max(map(len, column)) for column in zip(columns, *rows, strict=True)]
+    numbers = [bool(rows) and all(cell.rstrip("+").isdigit() for cell in column) for column in zip(*rows, strict=True)]
+    aligned = [str.rjust if number else str.ljust for number in numbers or [False] * len(columns)]
+    return [
+        "  ".join(align(cell, width) for align, cell, width in zip(aligned, row, widths, strict=True)).rstrip()
+        for row in [list(columns), *rows]
+    ]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..config import Config, masked
 from ..core import names
-from ..core.errors import ConfigError, StorageUnavailable
+from ..core.errors import ConfigError, SchemaTooOld, StorageUnavailable
 
 if TYPE_CHECKING:
     from ..app import App
@@ -49,8 +49,8 @@ def with_storage(config: Config, work: Callable[[App], Awaitable[T]], *, create:
     return asyncio.run(run())
 
 
-def with_bare_storage(config: Config, work: Callable[[Storage], Awaitable[T]], *, create: bool = False) -> T:
-    """Run `work` on a storage that is not open: opening may refuse the very schema that somebody came to look at."""
+def with_any_schema(config: Config, work: Callable[[Storage], Awaitable[T]], *, create: bool = False) -> T:
+    """Run `work` on the storage itself, also if its schema is too old to be used: somebody came to look at that."""
     from ..app import App
 
     url = url_of(config)
@@ -59,6 +59,10 @@ def with_bare_storage(config: Config, work: Callable[[Storage], Awaitable[T]], *
 
     async def run() -> T:
         storage = App(url).storage
+        try:
+            await storage.open()
+        except SchemaTooOld:
+            pass
         try:
             return await work(storage)
         finally:

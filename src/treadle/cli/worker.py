@@ -14,7 +14,7 @@ import click
 from ..config import Config, DeclaredQueue, worker_label
 from ..core.errors import ConfigError, Conflict
 from . import target
-from .command import Invocation, verb
+from .command import LINE, Invocation, verb
 from .errors import DONE
 from .params import DURATION
 
@@ -96,7 +96,8 @@ def _slots(queue: DeclaredQueue, config: Config) -> int:
 def _supervise(call: Invocation, config: Config, processes: int, burst: bool) -> int:
     from .supervisor import Supervisor, environ_of, without_processes
 
-    args = [*without_processes(sys.argv[1:]), "--parent", str(os.getpid())]
+    line = click.get_current_context().meta[LINE]
+    args = [*without_processes(line), "--parent", str(os.getpid())]
 
     async def run() -> int:
         supervisor = Supervisor(

@@ -18,10 +18,10 @@ from ...ports import Applied, Clock
 from . import cluster, insert, rows
 from .news import News
 from .rows import Database
-from .sql import statement
+from .sql import QUEUE_COLUMNS, statement
 
 _FIND: Final = statement("apply_find")
-_ACCEPTED: Final = {state: Applied(True, state=state) for state in State}
+_SUCCEEDED: Final = Applied(True, state=State.SUCCEEDED)
 _STATES: Final[dict[str, State]] = {state.value: state for state in State}
 _MOST_ROWS: Final = 256
 # What a Change may hold that SQLite cannot store: it is refused alone.
@@ -105,7 +105,7 @@ def _succeed(db: Database, changes: list[Change], clock: Clock, now: float, news
     for start in range(0, len(changes), _MOST_ROWS):
         batch = changes[start : start + _MOST_ROWS]
         if _succeed_all(db, batch, now):
-            answers += [_ACCEPTED[State.SUCCEEDED]] * len(batch)
+            answers += [_SUCCEEDED] * len(batch)
             news.ended.update([change.id for change in batch])
         else:
             answers += [_apply(db, change, clock, now, news) for change in batch]
@@ -161,16 +161,14 @@ def _change(db: Database, change: Change, clock: Clock, now: float, news: News) 
     if found is None:
         return Applied(False)
     row = _row_of(found)
-    if change.token is not None and row.finished_token == change.token:
+    if _is_finish(change) and row.finished_token == change.token:
         return Applied(True, repeated=True, state=row.state)
     if not _expected(row, change):
         return Applied(False, state=row.state)
     if change.unless_cancel_wanted and row.cancel_wanted:
         return Applied(False, state=row.state, cancel_wanted=True)
-    if change.if_lapsed:
-        if row.pod is not None and cluster.is_live(db, row.pod, clock):
-            return Applied(False, state=row.state)
-        db.execute("update treadle_pod set lost = 1 where id = ?", (row.pod,))
+    if change.if_lapsed and row.pod is not None and cluster.is_live(db, row.pod, clock):
+        return Applied(False, state=row.state)
     if change.remove:
         return _remove(db, row)
     return _write(db, row, change, now, news)
@@ -187,6 +185,11 @@ def _expected(row: _Row, change: Change) -> bool:
     if change.token is not None and row.token != change.token:
         return False
     return row.state in change.expect or (row.state in CLAIMABLE and bool(change.expect & CLAIMABLE))
+
+
+def _is_finish(change: Change) -> bool:
+    """Written by the claim's owner to end its run: repeatable by its token, as nobody else's Change is."""
+    return change.token is not None and change.to is not State.RUNNING and not change.foreign
 
 
 def _remove(db: Database, row: _Row) -> Applied:
@@ -215,11 +218,20 @@ def _write(db: Database, row: _Row, change: Change, now: float, news: News) -> A
         )
     if change.error is not None:
         _remember(db, row.seq, change, now)
+    if change.if_lapsed and row.pod is not None:
+        cluster.declare_lost(db, [row.pod])
+    if change.queue is not None:
+        insert.ensure_queue(db, change.queue)
     if change.follow_ups:
         insert.insert(db, change.follow_ups, now)
     _tell(news, change, row)
-    to = change.to
-    return _ACCEPTED[State.READY if to in CLAIMABLE else to] if to is not None else Applied(True, state=row.state)
+    return Applied(True, state=_state_after(row, change, sets, now))
+
+
+def _state_after(row: _Row, change: Change, sets: dict[str, Any], now: float) -> State | None:
+    if change.to in CLAIMABLE:
+        return State.SCHEDULED if sets["run_at"] > now else State.READY
+    return change.to if change.to is not None else row.state
 
 
 def _sets(db: Database, change: Change, now: float) -> dict[str, Any]:
@@ -234,8 +246,8 @@ def _sets(db: Database, change: Change, now: float) -> dict[str, Any]:
         sets["warning"] = change.warning
     if change.to is not None and change.to is not State.RUNNING:
         sets |= {"state": "ready" if change.to in CLAIMABLE else change.to.value, "deadline": None, "cancel_wanted": 0}
-        if change.token is not None and not change.foreign:
-            sets["finished_token"] = change.token
+    if _is_finish(change):
+        sets["finished_token"] = change.token
     if change.to in CLAIMABLE:
         sets |= {"pod": None, "slot": None, "finished_at": None}
         sets["run_at"] = change.run_at if change.run_at is not None else now + (change.delay or 0.0)
@@ -271,7 +283,7 @@ def _tell(news: News, change: Change, row: _Row) -> None:
 
 
 def _queue(db: Database, name: str) -> Queue:
-    found = db.execute(f"select {rows.QUEUE_COLUMNS} from treadle_queue where name = ?", (name,)).fetchone()
+    found = db.execute(statement("queue"), (name,)).fetchone()
     return Queue(name=name) if found is None else rows.queue_of(found)
 
 
@@ -292,8 +304,8 @@ def edit_queue(db: Database, change: QueueChange, now: float) -> Applied:
         for name in ("paused", "paused_by", "pause_reason", "paused_until", "max_workers", "cool_until")
         if (value := getattr(change, name)) is not UNSET
     }
-    if change.paused is True:
-        fields["paused_at"] = now
+    if change.paused is True:  # a new pause inherits nothing from the last, least of all its end
+        fields = {"paused_by": None, "pause_reason": None, "paused_until": None} | fields | {"paused_at": now}
     elif change.paused is False:
         fields |= {"paused_at": None, "paused_by": None, "pause_reason": None, "paused_until": None}
     if change.cool_until is None:
@@ -305,7 +317,4 @@ def edit_queue(db: Database, change: QueueChange, now: float) -> Applied:
 def _save(db: Database, queue: Queue) -> None:
     """Write a queue's row, one version further."""
     values = msgspec.structs.replace(queue, version=queue.version + 1)
-    db.execute(
-        f"insert or replace into treadle_queue ({rows.QUEUE_COLUMNS}) values ({', '.join('?' * 10)})",
-        tuple(getattr(values, name) for name in rows.QUEUE_COLUMNS.split(", ")),
-    )
+    db.execute(statement("queue_save"), tuple(getattr(values, name) for name in QUEUE_COLUMNS.split(", ")))

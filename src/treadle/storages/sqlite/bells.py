@@ -1,8 +1,8 @@
 """Bells: how one process tells another that there is work, within a fraction of a millisecond.
 
 Whoever listens makes a FIFO in `<database>-pods/`. Whoever has committed something of interest writes the names of the
-queues into every FIFO but its own. Nothing blocks: a full pipe has enough in it to wake its reader, and a pipe without a
-reader belonged to a process that is gone, so it is removed.
+queues into every FIFO but its own. Nothing blocks: a full pipe has enough in it to wake its reader, and a pipe without
+a reader belonged to a process that is gone, so it is removed.
 """
 
 from __future__ import annotations

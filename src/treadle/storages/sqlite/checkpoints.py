@@ -7,9 +7,11 @@ import os
 import sqlite3
 from typing import Final
 
+from . import connect
+
 _PAGES: Final = 1000
 _PAGE: Final = 4096
-_BIG: Final = 64 << 20
+BIG: Final = 64 << 20
 _WORTH_IT: Final = 256 << 10  # below it an idle writer leaves the log alone
 _FEE: Final = 4  # what a commit costs in pages however few rows it changes
 _log: Final = logging.getLogger("treadle.sqlite")
@@ -26,9 +28,9 @@ class Checkpoints:
     def __init__(self, path: str, db: sqlite3.Connection) -> None:
         self._log_path = f"{path}-wal"
         self._db = db
-        self._changes = db.total_changes
-        self._work = 0
-        self._next = 0
+        self._changes: int = db.total_changes
+        self._work: int = 0
+        self._next: int = 0
         self._warned = False
 
     @property
@@ -38,7 +40,7 @@ class Checkpoints:
 
     def is_due(self) -> bool:
         """To be asked after every commit."""
-        changes = self._db.total_changes
+        changes: int = self._db.total_changes
         if changes != self._changes:
             self._work += changes - self._changes + _FEE
             self._changes = changes
@@ -47,22 +49,27 @@ class Checkpoints:
     def run(self, *, idle: bool = False) -> None:
         """Only while the file lock is held and no transaction is open."""
         size = self._size()
-        mode = "truncate" if idle or size >= _BIG else "passive"
+        mode = "truncate" if idle or size >= BIG else "passive"
+        pages, moved, trouble = self._move(mode)
+        if pages > 0:
+            self._next = max(1, self._work * _PAGES // pages)
+        self._work = 0
+        if moved < pages and size >= BIG:
+            trouble = f"it has {size >> 20} MiB, because a reader holds an old snapshot"
+        if trouble and not self._warned:
+            _log.warning("%s cannot be merged into the database: %s", self._log_path, trouble)
+        self._warned = bool(trouble)
+
+    def _move(self, mode: str) -> tuple[int, int, str]:
+        """How many pages the log has, how many of them are in the database now, and what went wrong, if anything."""
         try:
             # With busy_timeout at 0 a truncate that meets readers does what a passive one would.
-            _busy, pages, moved = self._db.execute(f"pragma wal_checkpoint({mode})").fetchone()
+            row: tuple[int, int, int] = self._db.execute(f"pragma wal_checkpoint({mode})").fetchone()
         except sqlite3.OperationalError as error:
-            _log.warning("checkpoint of %s put off: %s", self._log_path, error)
-            pages, moved = _PAGES, 0
-        if pages > 0:
-            self._next = max(1, self._work * _PAGES // max(pages, 1))
-        self._work = 0
-        self._warn(size, starved=moved < pages)
-
-    def _warn(self, size: int, *, starved: bool) -> None:
-        if starved and size >= _BIG and not self._warned:
-            _log.warning("%s has %d MiB: a reader holds an old snapshot for long", self._log_path, size >> 20)
-        self._warned = starved and size >= _BIG
+            if connect.is_fatal(error):
+                raise
+            return _PAGES, 0, str(error)
+        return row[1], row[2], ""
 
     def _size(self) -> int:
         try:

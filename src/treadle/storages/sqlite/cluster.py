@@ -8,6 +8,7 @@ from typing import Final
 from ...core.pod import Held, Pod, PodCard
 from ...ports import Abandoned, Beaten, Clock, RunReport
 from . import rows
+from .insert import ensure_queue
 from .rows import Database
 from .sql import statement
 
@@ -28,7 +29,7 @@ def register(db: Database, card: PodCard, clock: Clock) -> None:
         (card.id, rows.card_text(card), now, now, clock.steady() + card.lease, clock.boot()),
     )
     for name in card.queues:
-        db.execute("insert into treadle_queue (name) values (?) on conflict do nothing", (name,))
+        ensure_queue(db, name)
 
 
 def beat(db: Database, pod: str, lease: float, runs: Sequence[RunReport], clock: Clock, *, renew: bool) -> Beaten:
@@ -41,7 +42,7 @@ def beat(db: Database, pod: str, lease: float, runs: Sequence[RunReport], clock:
     for run in runs:
         db.execute(statement("beat_slot"), (run.slot, run.id, run.token))
     held = db.execute(statement("beat_held"), (pod,)).fetchall()
-    queues = db.execute(f"select {rows.QUEUE_COLUMNS} from treadle_queue order by name").fetchall()
+    queues = db.execute(statement("queues")).fetchall()
     (live_pods,) = db.execute(statement("pods_live"), (boot, steady)).fetchone()
     return Beaten(
         now=now,
@@ -74,7 +75,7 @@ def abandoned(db: Database, limit: int, overdue: float, clock: Clock) -> list[Ab
     known = pods(db, clock)
     live = {pod.card.id for pod in known if pod.live}
     labels = {pod.card.id: pod.card.label for pod in known}
-    found = db.execute(statement("abandoned"), (rows.json_text(sorted(live)), now - overdue, limit)).fetchall()
+    found = db.execute(statement("abandoned"), (rows.json_text(sorted(live)), overdue, now, limit)).fetchall()
     jobs = (rows.job_of(row, now, rows.all_errors(db, row[0]) if row[-1] else ()) for row in found)
     return [
         Abandoned(job, "deadline" if job.pod in live else "lease", labels.get(job.pod or "", str(job.pod)))

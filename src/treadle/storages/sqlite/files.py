@@ -26,8 +26,11 @@ PRIVATE_DIRECTORY: Final = 0o700
 
 # WAL needs shared memory and honest locks; these have neither, or only on good days.
 NETWORK: Final = frozenset(
-    "nfs nfs4 cifs smb3 smbfs 9p afs ncpfs ceph glusterfs lustre gpfs beegfs fuse.sshfs fuse.glusterfs fuse.s3fs".split()
-)
+    {
+        "9p", "afs", "beegfs", "ceph", "cifs", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "glusterfs", "gpfs",
+        "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs",
+    }
+)  # fmt: skip
 
 
 def real_path(path: str | os.PathLike[str]) -> str:

@@ -4,6 +4,8 @@ Rows go in many to a statement, not by `executemany`: each step of a statement g
 beside a busy event loop it may take milliseconds to get it back.
 """
 
+# ruff: noqa: S608 - the SQL is put together from our own parts; what operators wrote goes into parameters
+
 from __future__ import annotations
 
 import functools
@@ -57,8 +59,13 @@ def insert(db: Database, jobs: Sequence[NewJob], now: float) -> list[Inserted]:
     if plain:
         _write(db, plain, now)
     for name in queues:
-        db.execute("insert into treadle_queue (name) values (?) on conflict do nothing", (name,))
+        ensure_queue(db, name)
     return answers
+
+
+def ensure_queue(db: Database, name: str) -> None:
+    """A queue exists as soon as somebody enqueues to it or serves it."""
+    db.execute("insert into treadle_queue (name) values (?) on conflict do nothing", (name,))
 
 
 def _write(db: Database, values: list[tuple[Any, ...]], now: float) -> None:
@@ -106,7 +113,7 @@ def _settle(db: Database, holder: str, new: NewJob, rule: UniqueClaim, now: floa
     seq, old_tags = row
     db.execute(
         statement("replace"),
-        (new.args, due_at(new, now), new.priority, rows.tags_text(new.tags), new.meta, new.reason, seq),
+        (new.args, new.format, due_at(new, now), new.priority, rows.tags_text(new.tags), new.meta, new.reason, seq),
     )
     untag(db, seq, old_tags)
     _tag(db, seq, new.tags)

@@ -16,7 +16,7 @@ import random
 import re
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Iterable
 from typing import Final
 
 from . import files
@@ -26,6 +26,7 @@ _MARK_FIELD: Final = 24
 _FRESH: Final = 0.05
 _LONGEST_COURTESY: Final = 0.001
 _COURTESY_STEP: Final = 0.0001
+_UNTOUCHED: Final = 3600.0
 _names = itertools.count()
 
 
@@ -40,8 +41,17 @@ class WriteLock:
     def __init__(self, path: str) -> None:
         self.path = f"{path}-lock"
         self._name = f"{os.getpid()}.{next(_names)}".encode().ljust(_PID_FIELD)
-        self._fd = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, files.PRIVATE)
+        self._fd = self._open()
         _inherited.add(self)
+
+    def _open(self) -> int:
+        return os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, files.PRIVATE)
+
+    def renew(self) -> None:
+        """If somebody removed the file, meet the others at the new one; not while the lock is held."""
+        if not _is_still(self.path, self._fd):
+            os.close(self._fd)
+            self._fd = self._open()
 
     def try_take(self) -> bool:
         try:
@@ -102,7 +112,7 @@ class PodLocks:
             descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, files.PRIVATE)
             try:
                 # A neighbour that tests whether we live holds it for a moment.
-                _patiently(lambda fd=descriptor: fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB))
+                _lock_patiently(descriptor)
                 if _is_still(path, descriptor):
                     self._held[pod] = descriptor
                     return
@@ -115,17 +125,7 @@ class PodLocks:
         """Proof that the process of a pod is gone. False proves nothing: its lock may never have been there."""
         if pod in self._held:
             return False
-        try:
-            descriptor = os.open(self._path(pod), os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return False
-        finally:
-            os.close(descriptor)
-        return True
+        return _is_free(self._path(pod))
 
     def bury(self, pod: str) -> None:
         """Remove the lock file of a pod that was declared lost."""
@@ -138,6 +138,16 @@ class PodLocks:
             self.bury(pod)
             os.close(descriptor)
 
+    def sweep(self, pods: Iterable[str]) -> None:
+        """Remove old lock files that belong to none of these pods and to nobody alive."""
+        known = {os.path.basename(self._path(pod)) for pod in (*pods, *self._held)}
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(self.directory):
+                if entry.name in known or time.time() - entry.stat().st_mtime < _UNTOUCHED:
+                    continue
+                if entry.name.endswith(".lock") and _is_free(entry.path):
+                    os.unlink(entry.path)
+
     def close(self) -> None:
         """Let go of all: pods that did not sign off are now provably gone."""
         while self._held:
@@ -148,15 +158,30 @@ class PodLocks:
         return os.path.join(self.directory, f"{name}.lock")
 
 
-def _patiently(attempt: Callable[[], None], patience: float = 1.0) -> None:
+def _lock_patiently(descriptor: int, patience: float = 1.0) -> None:
     until = time.monotonic() + patience
     while True:
         try:
-            return attempt()
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             if time.monotonic() > until:
                 raise
             time.sleep(random.uniform(0.0005, 0.002))  # noqa: S311
+
+
+def _is_free(path: str) -> bool:
+    """Whether a lock file is there and nobody holds it."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
 
 
 def _is_still(path: str, descriptor: int) -> bool:

@@ -79,7 +79,7 @@ def check(db: Database) -> None:
             "select name from sqlite_master where name like 'treadle\\_%' escape '\\' and name <> 'treadle_schema'"
         ).fetchone()
         if foreign is not None:
-            raise StorageUnavailable(f"the database has a table {foreign[0]} that Treadle did not make: use another file")
+            raise StorageUnavailable(f"the database has a {foreign[0]} that Treadle did not make: use another file")
 
 
 def apply(db: Database, migration: Migration, now: float) -> None:

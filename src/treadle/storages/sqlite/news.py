@@ -21,7 +21,9 @@ class News:
         self.cancels = self.cancels or other.cancels
 
     def clear(self) -> None:
-        self.__init__()
+        self.queues.clear()
+        self.ended.clear()
+        self.cancels = False
 
     def wake(self) -> Wake | None:
         """The hint to give; None if nobody could have a use for it."""

@@ -7,7 +7,7 @@ import concurrent.futures
 import queue
 import sqlite3
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from ...core.errors import StorageTimeout
 from . import connect
@@ -54,28 +54,33 @@ class Readers:
             self._idle.get_nowait().close()
 
 
-class _Reading:
+class _Reading(Generic[T]):
+    """One read, and the connection it is on, so that it can be stopped."""
+
     def __init__(self, readers: Readers, read: Callable[[sqlite3.Connection], T]) -> None:
         self._readers = readers
         self._read = read
         self._db: sqlite3.Connection | None = None
         self._unwanted = False
 
-    def run(self) -> T:  # pyright: ignore[reportInvalidTypeVarUse]
+    def run(self) -> T:
         if self._unwanted:
             raise StorageTimeout("nobody waits for this read any more")
         try:
             db = self._db = self._readers.take()
-            db.execute("begin")
             try:
+                db.execute("begin")
                 answer = self._read(db)
+                db.execute("rollback")
+            except BaseException:
+                db.close()
+                raise
             finally:
                 self._db = None
-                db.execute("rollback")
         except sqlite3.Error as error:
             raise self._readers.explained(error) from error
         if self._unwanted:
-            db.close()  # it was interrupted, perhaps only just
+            db.close()  # it was interrupted, perhaps too late to be noticed
         else:
             self._readers.give_back(db)
         return answer
@@ -86,6 +91,6 @@ class _Reading:
             db.interrupt()
 
 
-def _retrieve(future: asyncio.Future[object]) -> None:
+def _retrieve(future: asyncio.Future[Any]) -> None:
     if not future.cancelled():
         future.exception()

@@ -21,15 +21,6 @@ class Database(Protocol):
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> sqlite3.Cursor: ...
 
 
-JOB_COLUMNS: Final = (
-    "seq, id, task, queue, state, args, format, priority, run_at, created_at, attempt, max_attempts, timeout, pinned, "
-    "tags, meta, reason, unique_key, pod, slot, token, started_at, deadline, finished_at, crashes, snoozes, throttles, "
-    "cancel_wanted, result, warning, error_count"
-)
-QUEUE_COLUMNS: Final = (
-    "name, version, paused, paused_by, paused_at, pause_reason, paused_until, max_workers, cool_until, cool_exponent"
-)
-
 _STATES: Final[dict[str, State]] = {state.value: state for state in State}
 _as_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _as_entry: Final = msgspec.json.Decoder(ErrorEntry).decode

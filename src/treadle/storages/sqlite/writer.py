@@ -174,12 +174,14 @@ class Writer:
         except concurrent.futures.TimeoutError:
             raise StorageTimeout(self._hanging()) from None
 
-    def stop(self) -> None:
-        """End the thread; what is queued is answered first."""
-        with self._mutex:
-            self._closing = True
-            self._mutex.notify()
-        self._thread.join()
+    def stop(self, patience: float) -> bool:
+        """End the thread; what is queued is answered first. False if it hangs in the disk and must be left alone."""
+        if os.getpid() == self._pid:
+            with self._mutex:
+                self._closing = True
+                self._mutex.notify()
+            self._thread.join(patience)
+        return not self._thread.is_alive()
 
     def check(self) -> None:
         """Refuse a use that cannot go well: after a fork, after the end, or of a file that is no longer there."""
@@ -211,12 +213,17 @@ class Writer:
     def _work(self) -> None:
         while True:
             group = self._next_group()
-            if group:
-                self._serve(group)
-            elif self._closing:
+            if not group and self._closing:
                 return
-            else:
-                self._rest()
+            try:
+                if group:
+                    self._serve(group)
+                else:
+                    self._rest()
+                if time.monotonic() - self._ticked >= _TICK:
+                    self._tick()
+            except Exception:
+                _log.exception("the writer of %s goes on after an error of its own", self._path)
 
     def _next_group(self) -> list[Call[Any]]:
         with self._mutex:
@@ -240,22 +247,22 @@ class Writer:
         if not group:
             return
         try:
-            _step("group.begun")
+            step("group.begun")
             for call in group:
                 call.answer = call.operation(self._db, call.news)
-            _step("group.before_commit")
+            step("group.before_commit")
             self._db.execute("commit")
-        except BaseException as error:  # noqa: BLE001 - it belongs to a caller, and the thread must live on
+        except BaseException as error:
             self._roll_back()
             self._lock.release()
             self._failed(group, error)
             return
-        _step("group.after_commit")
+        step("group.after_commit")
         self._committed(group)
 
     def _begin(self, group: list[Call[Any]]) -> list[Call[Any]]:
         """Both locks, for as many of the group as have the patience; those who have not are told."""
-        _step("group.before_begin")
+        step("group.before_begin")
         pause = _SHORTEST_PAUSE
         while True:
             try:
@@ -280,9 +287,9 @@ class Writer:
                         "another connection is writing; a write transaction of this process may still be open: "
                         "pass within=connection, or commit it"
                     )
-            self._expire(group, in_the_way)
             time.sleep(random.uniform(pause / 2, pause))  # noqa: S311
             pause = min(pause * 1.5, _LONGEST_PAUSE)
+            self._expire(group, in_the_way)
             with self._mutex:
                 group = [*group, *self._drain(_MOST_CALLS - len(group))]
 
@@ -298,6 +305,8 @@ class Writer:
                 continue  # cancelled, or given up
             if self._broken is not None:
                 call.error = self._broken
+            elif call.deadline <= now:
+                call.error = StorageTimeout(f"other writes to {self._path} took until after the deadline")
             elif call.grows and self._full_until_checked is not None:
                 call.error = StorageUnavailable(f"the disk of {self._path} is full: only finishes are recorded")
             (ready if call.error is None else refused).append(call)
@@ -320,14 +329,22 @@ class Writer:
             news.add(call.news)
         if self._checkpoints.is_due():
             _deliver(group)
-            self._checkpoints.run()
-            self._lock.release()
+            self._checkpoint()
         else:
             self._lock.release()
             _deliver(group)
         self._told.tell(news)
         self._ring(news)
         self._lock.give_way()
+
+    def _checkpoint(self, *, idle: bool = False) -> None:
+        """With the file lock held; lets go of it."""
+        try:
+            self._checkpoints.run(idle=idle)
+        except sqlite3.Error as error:
+            self._break(connect.explained(error, self._path), [])
+        finally:
+            self._lock.release()
 
     def _failed(self, group: list[Call[Any]], error: BaseException) -> None:
         if connect.is_fatal(error):
@@ -343,14 +360,12 @@ class Writer:
         _deliver(group)
 
     def _make_room(self) -> bool:
-        """The disk is full: throw the ballast overboard. False if that changes nothing."""
-        if self._ballast.free() > 2 * BALLAST:
-            return False  # a limit inside the database, not the disk
+        """The disk is full: throw the ballast overboard, and keep what room that makes for finishes."""
+        if self._ballast.free() > 2 * BALLAST or not self._ballast.drop():
+            return False  # a limit inside the database; or nothing to be gained
         self._full_until_checked = time.monotonic() + _FULL_CHECK
-        dropped = self._ballast.drop()
-        if dropped:
-            _log.error("the disk of %s is full: the ballast is dropped, only finishes are recorded", self._path)
-        return dropped
+        _log.error("the disk of %s is full: the ballast is dropped, and only finishes are recorded", self._path)
+        return True
 
     def _break(self, error: BaseException, group: list[Call[Any]]) -> None:
         broken = error if isinstance(error, StorageUnavailable) else StorageUnavailable(str(error))
@@ -376,18 +391,17 @@ class Writer:
         if self._ring_again is not None and time.monotonic() >= self._ring_again:
             self._ring(None)
         if self._checkpoints.pending and self._lock.try_take():
-            self._checkpoints.run(idle=True)
-            self._lock.release()
-        if time.monotonic() - self._ticked >= _TICK:
-            self._ticked = time.monotonic()
-            self._tick()
+            self._checkpoint(idle=True)
 
     def _tick(self) -> None:
+        """Once a minute, busy or not."""
+        self._ticked = time.monotonic()
         try:
             self._identity.check()
         except StorageUnavailable as error:
             self._break(error, [])
         else:
+            self._lock.renew()
             self._ballast.keep()
 
 
@@ -409,6 +423,7 @@ def _settle(calls: list[Call[Any]]) -> None:
         call.settle()
 
 
-def _step(name: str) -> None:
+def step(name: str) -> None:
+    """Where a test may stop the process."""
     if on_step is not None:
         on_step(name)

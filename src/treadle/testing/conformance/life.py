@@ -40,3 +40,11 @@ class Life(Cases):
             assert fact.code
             assert fact.text
             assert fact.level in ("ok", "warn", "error")
+
+    async def test_a_connection_of_an_unknown_kind_is_refused_with_what_to_do(self, storage: Storage) -> None:
+        refused = ""
+        try:
+            storage.borrow(object())
+        except Exception as error:
+            refused = str(error)
+        assert refused

@@ -1,5 +1,6 @@
--- Due jobs of one (queue, task, priority), in their order; read only as far as there is room.
+-- Due jobs of one (queue, task, priority), in their order.
 select run_at, seq
 from treadle_job indexed by treadle_job_claim
 where state = 'ready' and queue = ?1 and task = ?2 and priority = ?3 and run_at <= ?4
 order by run_at, seq
+limit ?5

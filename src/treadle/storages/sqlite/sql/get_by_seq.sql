@@ -1,0 +1,3 @@
+select {job}
+from treadle_job
+where seq = ?1

@@ -1,0 +1,2 @@
+insert or replace into treadle_queue ({queue})
+values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)

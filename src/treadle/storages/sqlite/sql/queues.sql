@@ -1,0 +1,3 @@
+select {queue}
+from treadle_queue
+order by name

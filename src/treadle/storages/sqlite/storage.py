@@ -1,0 +1,231 @@
+"""SQLiteStorage: the verbs. What each one does is in the file that is named for it; here it is only sent on its way."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from ...core.errors import ReadOnly, StorageUnavailable
+from ...core.filter import Filter
+from ...core.job import Change, Job, NewJob, QueueChange, State
+from ...core.pod import Pod, PodCard
+from ...core.queue import QueueStats
+from ...ports import (
+    Abandoned,
+    Applied,
+    Beaten,
+    Borrowed,
+    Capabilities,
+    Claimed,
+    Clock,
+    Fact,
+    Inserted,
+    Page,
+    Query,
+    RunReport,
+    SchemaStatus,
+    Wake,
+    Want,
+)
+from ..clock import SystemClock
+from . import apply, backup, borrow, claim, cluster, connect, facts, files, find, insert, migrations, opening, threads
+from .connect import Synchronous
+from .locks import PodLocks
+from .news import News
+from .opening import Opened
+from .signals import Signals
+from .writer import Operation
+
+T = TypeVar("T")
+
+
+class SQLiteStorage:
+    """Jobs in one SQLite file. Safe for several threads, event loops and processes of one host at once.
+
+    `synchronous="normal"` is faster for single enqueues, and may lose the last commits when the power fails.
+    """
+
+    capabilities = Capabilities(durable=True, shared=True, proves_death=True, borrows=("sqlite3.Connection",))
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        clock: Clock | None = None,
+        synchronous: Synchronous = "full",
+        call_deadline: float = 10.0,
+        read_only: bool = False,
+    ) -> None:
+        files.check_platform()
+        connect.check_library()
+        if synchronous not in ("full", "normal"):
+            raise ValueError(f'synchronous must be "full" or "normal", not {synchronous!r}')
+        self.path: Final = files.real_path(path)
+        self.read_only: Final = read_only
+        self._clock: Clock = clock or SystemClock()
+        self._synchronous: Synchronous = synchronous
+        self._deadline = call_deadline
+        self._pods = PodLocks(self.path)
+        self._signals = Signals(self.path, self._pods.directory)
+        self._ballast = files.Ballast(self.path)
+        self._life = threading.Lock()
+        self._opened: Opened | None = None
+
+    # Life ------------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        await threads.run(self._open)
+
+    def _open(self) -> None:
+        with self._life:
+            if self._opened is not None:
+                return
+            if self.read_only:
+                self._opened = opening.to_read(self.path, self._signals)
+            else:
+                self._opened = opening.to_write(
+                    self.path, self._clock, self._synchronous, self._deadline, self._ballast, self._signals
+                )
+
+    async def close(self) -> None:
+        await threads.run(self._close)
+
+    def _close(self) -> None:
+        with self._life:
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                opened.close(self._deadline + 1.0)
+                self._pods.close()
+
+    async def migrate(self) -> SchemaStatus:
+        # Opening has done it; a storage opened for reading only never does.
+        return await self.schema()
+
+    async def schema(self) -> SchemaStatus:
+        return await self._read(migrations.status)
+
+    # The hot path ----------------------------------------------------------------------------------------------------
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        def operation(db: sqlite3.Connection, news: News) -> list[Inserted]:
+            answers = insert.insert(db, jobs, self._clock.now())
+            news.queues.update(new.queue for new in jobs)
+            return answers
+
+        return await self._write(operation, grows=True)
+
+    async def claim(self, pod: str, token: str, wants: Sequence[Want]) -> Claimed:
+        def operation(db: sqlite3.Connection, _: News) -> Claimed:
+            if not cluster.is_live(db, pod, self._clock):
+                return Claimed(())
+            return claim.claim(db, pod, token, wants, self._clock.now())
+
+        return await self._write(operation, grows=True)
+
+    async def recover(self, pod: str, token: str) -> Sequence[Job]:
+        return await self._read(lambda db: claim.recover(db, pod, token, self._clock.now()))
+
+    async def apply(self, changes: Sequence[Change | QueueChange]) -> Sequence[Applied]:
+        return await self._write(lambda db, news: apply.apply(db, changes, self._clock, news))
+
+    # The cluster -----------------------------------------------------------------------------------------------------
+
+    async def register(self, card: PodCard) -> None:
+        # The lock first: a pod whose row is there without it could not be told from one that died.
+        known = await self.pods()
+        await threads.run(lambda: self._pods.take(card.id))
+        await threads.run(lambda: self._pods.sweep([card.id, *(pod.card.id for pod in known)]))
+        self._ballast.take()
+        await self._write(lambda db, _: cluster.register(db, card, self._clock))
+
+    async def beat(self, pod: str, lease: float, runs: Sequence[RunReport], *, renew: bool = True) -> Beaten:
+        return await self._write(
+            lambda db, _: cluster.beat(db, pod, lease, runs, self._clock, renew=renew), urgent=True
+        )
+
+    async def sign_off(self, pod: str) -> None:
+        await self._write(lambda db, _: cluster.sign_off(db, pod))
+        self._pods.drop(pod)
+
+    async def lead(self, pod: str, ttl: float) -> int | None:
+        return await self._write(lambda db, _: cluster.lead(db, pod, ttl, self._clock))
+
+    async def step_down(self, pod: str) -> None:
+        await self._write(lambda db, _: cluster.step_down(db, pod))
+
+    async def abandoned(self, limit: int, overdue: float) -> Sequence[Abandoned]:
+        def look(db: sqlite3.Connection) -> tuple[list[str], bool, list[Abandoned]]:
+            dead = [pod for pod in cluster.candidates(db, self._clock) if self._pods.is_dead(pod)]
+            forgettable = cluster.is_anything_to_forget(db, self._clock)
+            return dead, forgettable, [] if dead else cluster.abandoned(db, limit, overdue, self._clock)
+
+        dead, forgettable, found = await self._read(look)
+        if forgettable:
+            await self._write(lambda db, _: cluster.forget(db, self._clock))
+        if dead:
+            await self._write(lambda db, _: cluster.declare_lost(db, dead))
+            await threads.run(lambda: [self._pods.bury(pod) for pod in dead])
+            found = await self._read(lambda db: cluster.abandoned(db, limit, overdue, self._clock))
+        return found
+
+    # Signals ---------------------------------------------------------------------------------------------------------
+
+    async def wake(self, queues: Iterable[str]) -> None:
+        self._check()
+        names = frozenset(queues)
+        self._signals.wake(Wake(queues=names))
+        self._signals.ring_now(names)
+
+    def listen(self, on_wake: Callable[[Wake], None]) -> Callable[[], None]:
+        return self._signals.listen(on_wake)
+
+    # Reads -----------------------------------------------------------------------------------------------------------
+
+    async def get(self, ids: Sequence[str]) -> Sequence[Job]:
+        return await self._read(lambda db: find.get(db, ids, self._clock))
+
+    async def find(self, query: Query) -> Page:
+        return await self._read(lambda db: find.find(db, query, self._clock))
+
+    async def count(self, filter: Filter, cap: int = 10_000) -> Mapping[State, int]:
+        return await self._read(lambda db: find.count(db, filter, cap, self._clock))
+
+    async def queues(self) -> Sequence[QueueStats]:
+        return await self._read(lambda db: find.queues(db, self._clock))
+
+    async def pods(self) -> Sequence[Pod]:
+        return await self._read(lambda db: cluster.pods(db, self._clock))
+
+    # Upkeep ----------------------------------------------------------------------------------------------------------
+
+    async def facts(self) -> Sequence[Fact]:
+        return await self._read(lambda db: facts.facts(db, self.path, self._synchronous))
+
+    async def backup(self, path: str) -> None:
+        self._check()
+        await threads.run(lambda: backup.backup(self.path, path))
+
+    def borrow(self, connection: object) -> Borrowed:
+        self._check()
+        return borrow.borrow(connection, self.path, self._clock)
+
+    # On their way ----------------------------------------------------------------------------------------------------
+
+    def _check(self) -> Opened:
+        if self._opened is None:
+            raise StorageUnavailable(f"the storage on {self.path} is not open")
+        if self._opened.writer is not None:
+            self._opened.writer.check()
+        return self._opened
+
+    async def _write(self, operation: Operation[T], *, urgent: bool = False, grows: bool = False) -> T:
+        writer = self._check().writer
+        if writer is None:
+            raise ReadOnly(f"{self.path} is opened for reading only")
+        return await writer.run(operation, self._deadline, urgent=urgent, grows=grows)
+
+    async def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
+        return await self._check().readers.run(read, self._deadline)

@@ -1,0 +1,158 @@
+"""A Filter as SQL: what the database can test by itself, and what is left for `core.filter.matches`.
+
+Texts of the operator go into parameters, never into the SQL. Each condition says exactly what `matches` says, so a
+negated term is one that is *not true*, also where a column is null.
+"""
+
+# ruff: noqa: S608 - the SQL is put together from our own parts; what operators wrote goes into parameters
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from ...core import filter as filters
+from ...core.filter import Filter, Interval, Term, Value
+from ...core.job import POISON_CRASHES, State
+from ...ports import Clock
+
+ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
+_COLUMNS: Final = {
+    "id": "job.id",
+    "queue": "job.queue",
+    "task": "job.task",
+    "unique": "job.unique_key",
+    "pod": "job.pod",
+}
+_MEASURES: Final = {
+    "created": "job.created_at",
+    "age": "job.created_at",
+    "due": "job.run_at",
+    "finished": "job.finished_at",
+    "priority": "job.priority",
+    "attempt": "job.attempt",
+}
+# The states in which a condition can hold at all.
+_STATES_OF: Final = {
+    "retrying": frozenset({"scheduled"}),
+    "stuck": frozenset({"running"}),
+    "due": frozenset({"ready"}),
+    "cancelling": frozenset({"running"}),
+    "poison": frozenset({"failed"}),
+}
+
+
+class Condition(Struct, frozen=True):
+    """A part of a WHERE clause about `treadle_job as job`."""
+
+    sql: str
+    parameters: tuple[Any, ...] = ()
+
+
+class Terms(Struct, frozen=True):
+    """A filter, taken apart."""
+
+    conditions: tuple[Condition, ...]
+    rest: Filter  # what only Python can test
+    states: frozenset[str]  # where matches can be
+    queues: tuple[str, ...] | None  # in which queues; None: in all
+
+
+def take_apart(filter: Filter, clock: Clock) -> Terms:
+    now = clock.now()
+    conditions: list[Condition] = []
+    rest: list[Term] = []
+    states = frozenset(state.value for state in State)
+    queues: tuple[str, ...] | None = None
+    for term in filter.terms:
+        condition = _condition(term, clock, now)
+        if condition is None:
+            rest.append(term)
+        else:
+            conditions.append(condition)
+        if not term.negated:
+            if term.key == "state":
+                states &= {value.text for value in term.values}
+            elif term.key == "is":
+                states &= frozenset[str]().union(*(_STATES_OF.get(value.text, states) for value in term.values))
+            elif term.key == "queue" and all(value.op == "" for value in term.values):
+                queues = tuple({value.text for value in term.values})
+    return Terms(tuple(conditions), Filter(tuple(rest)), states, queues)
+
+
+def joined(conditions: Sequence[Condition]) -> Condition:
+    """All of them."""
+    if not conditions:
+        return Condition("true")
+    parameters = tuple(parameter for condition in conditions for parameter in condition.parameters)
+    return Condition(" and ".join(condition.sql for condition in conditions), parameters)
+
+
+def _condition(term: Term, clock: Clock, now: float) -> Condition | None:
+    parts = [_value(term.key, value, clock, now) for value in term.values]
+    known = [part for part in parts if part is not None]
+    if len(known) < len(parts):
+        return None
+    parameters = tuple(parameter for part in known for parameter in part.parameters)
+    any_of = " or ".join(f"({part.sql})" for part in known)
+    return Condition(f"({any_of}) is not true" if term.negated else f"({any_of})", parameters)
+
+
+def _value(key: str, value: Value, clock: Clock, now: float) -> Condition | None:
+    if key in _COLUMNS:
+        return _name(_COLUMNS[key], value)
+    if key in _MEASURES:
+        return _within(_MEASURES[key], filters.interval(key, value, now))
+    if key == "tag":
+        name = _name("tag", value)
+        return Condition(f"job.seq in (select seq from treadle_job_tag where {name.sql})", name.parameters)
+    if key == "state":
+        return in_state(value.text, now)
+    if key == "is":
+        return _is(value.text, clock, now)
+    return None
+
+
+def _name(column: str, value: Value) -> Condition:
+    if value.op != "*":
+        return Condition(f"{column} = ?", (value.text,))
+    if not value.text:
+        return Condition(f"{column} is not null")
+    # Not LIKE, where case does not count, and not GLOB, where [ and ? mean something.
+    return Condition(f"({column} >= ? and substr({column}, 1, ?) = ?)", (value.text, len(value.text), value.text))
+
+
+def _within(column: str, bounds: Interval) -> Condition:
+    low, high = (">=" if bounds.with_low else ">"), ("<=" if bounds.with_high else "<")
+    return Condition(f"{column} {low} ? and {column} {high} ?", (bounds.low, bounds.high))
+
+
+def in_state(state: str, now: float) -> Condition:
+    """A state as people read it: what is not due yet is scheduled."""
+    if state == "ready":
+        return Condition("job.state = 'ready' and job.run_at <= ?", (now,))
+    if state == "scheduled":
+        return Condition("job.state = 'ready' and job.run_at > ?", (now,))
+    return Condition("job.state = ?", (state,))
+
+
+def _is(condition: str, clock: Clock, now: float) -> Condition:
+    match condition:
+        case "retrying":
+            return Condition("job.state = 'ready' and job.run_at > ? and job.attempt > 0", (now,))
+        case "stuck":
+            live = "select id from treadle_pod where not lost and boot = ? and lease_until > ?"
+            return Condition(
+                f"job.state = 'running' and (job.pod is null or job.pod not in ({live}))",
+                (clock.boot(), clock.steady()),
+            )
+        case "due":
+            return Condition("job.state = 'ready' and job.run_at <= ?", (now,))
+        case "cancelling":
+            return Condition("job.state = 'running' and job.cancel_wanted")
+        case "poison":
+            return Condition("job.state = 'failed' and job.crashes >= ?", (POISON_CRASHES,))
+        case _:
+            return Condition("job.throttles > 0")

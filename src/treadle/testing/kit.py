@@ -1,0 +1,150 @@
+"""What the `jobs` fixture gives to a test: every app's jobs in memory, on a virtual clock, run by the real engine.
+
+A drain starts a real pod on the memory storage and stops it when nothing is due. The clock stands still meanwhile, so
+what a task puts off (a retry, a snooze, a delay) waits until `advance` moves the time; there is no mode that runs a
+job at enqueue, because it would hide the difference between "asked for" and "done".
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, Final, ParamSpec, TypeVar
+
+from ..app import App
+from ..config import Timing
+from ..core import payload
+from ..core.duration import Duration, seconds
+from ..core.errors import TreadleError
+from ..core.filter import parse
+from ..core.job import CLAIMABLE, Job
+from ..core.view import JobView, job_view
+from ..ports import Query
+from ..storages.memory import MemoryStorage
+from ..tasks import Task
+from .clock import FakeClock
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+# Fast, because nothing here waits for anything real; a long lease, because the virtual clock may jump.
+_TIMING: Final = Timing(lease=1e9, beat=60.0, poll=0.01, start_jitter=0.0, grace=5.0, cancel_grace=1.0)
+_MOST_INSTANTS: Final = 10_000
+
+
+class UnexpectedFailure(AssertionError):
+    """A task failed in a drain that expected none. The text is the task's own traceback."""
+
+
+class Jobs:
+    """The jobs of a test."""
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self._lent: dict[App, MemoryStorage] = {}
+
+    def use(self, *apps: App) -> None:
+        """Keep these apps' jobs in memory until the test ends."""
+        for app in apps:
+            if app not in self._lent:
+                self._lent[app] = storage = MemoryStorage(self.clock)
+                app.lend(storage)
+
+    def give_back(self) -> None:
+        for app in self._lent:
+            app.take_back()
+        self._lent.clear()
+
+    # Look ------------------------------------------------------------------------------------------------------------
+
+    def find(self, filter: str = "") -> list[JobView]:
+        """The jobs that match, oldest first."""
+        query = Query(filter=parse(filter), limit=1_000_000)
+        found: list[Job] = []
+        for storage in self._lent.values():
+            found += _now(storage.find(query)).jobs
+        return [job_view(job) for job in sorted(found, key=lambda job: job.id)]
+
+    def enqueued(self, task: Task[..., Any]) -> list[JobView]:
+        """All jobs of a task, in whatever state."""
+        return [job for job in self.find() if job.task == task.name]
+
+    def assert_enqueued(self, task: Task[P, Any], *args: P.args, **kwargs: P.kwargs) -> JobView:
+        """There is a job of this task with these arguments; the newest is the answer."""
+        wanted = payload.decode_trusted(task.bind(*args, **kwargs).args)
+        jobs = self.enqueued(task)
+        matching = [job for job in jobs if job.args == wanted]
+        if not matching:
+            others = "".join(f"\n  {job.args}" for job in jobs) or "\n  (none)"
+            raise AssertionError(f"no job of {task.name} with {wanted}; its jobs are:{others}")
+        return matching[-1]
+
+    def assert_not_enqueued(self, task: Task[..., Any]) -> None:
+        if jobs := self.enqueued(task):
+            raise AssertionError(f"{len(jobs)} jobs of {task.name} were enqueued, the last with {jobs[-1].args}")
+
+    # Run -------------------------------------------------------------------------------------------------------------
+
+    async def drain(self, *, expect_failures: bool = False) -> None:
+        """Run everything that is due. A task that raises fails the test here, unless failures are expected."""
+        failures: list[str] = []
+        for app, storage in self._lent.items():
+            await self._drain(app, storage, failures)
+        if failures and not expect_failures:
+            raise UnexpectedFailure("\n".join(failures))
+
+    async def advance(self, duration: Duration, *, expect_failures: bool = False) -> None:
+        """Move the clock, stopping at each instant at which something falls due to run it."""
+        target = self.clock.now() + seconds(duration)
+        await self.drain(expect_failures=expect_failures)
+        for _ in range(_MOST_INSTANTS):
+            due = self._next_due()
+            if due is None or due > target:
+                self.clock.advance(max(0.0, target - self.clock.now()))
+                return
+            self.clock.advance(max(0.0, due - self.clock.now()))
+            await self.drain(expect_failures=expect_failures)
+        raise TreadleError(f"something falls due more than {_MOST_INSTANTS} times within {duration}: advance in steps")
+
+    def drain_sync(self, *, expect_failures: bool = False) -> None:
+        asyncio.run(self.drain(expect_failures=expect_failures))
+
+    def advance_sync(self, duration: Duration, *, expect_failures: bool = False) -> None:
+        asyncio.run(self.advance(duration, expect_failures=expect_failures))
+
+    async def _drain(self, app: App, storage: MemoryStorage, failures: list[str]) -> None:
+        queues = [stats.queue.name for stats in await storage.queues()]
+        if not queues:
+            return
+
+        def note(job: JobView) -> None:
+            error = job.error
+            failures.append(f"{job.task} {job.args}: {error.trace or error.message}" if error else job.task)
+
+        app.hooks.add("retried", note)
+        app.hooks.add("failed", note)
+        try:
+            async with app.worker(queues, timing=_TIMING, leads=False) as pod:
+                await pod.turner.idle.wait()
+        finally:
+            app.hooks.retried.remove(note)
+            app.hooks.failed.remove(note)
+
+    def _next_due(self) -> float | None:
+        now = self.clock.now()
+        dues = [
+            job.run_at
+            for storage in self._lent.values()
+            for job in _now(storage.find(Query(filter=parse("state:scheduled"), limit=1_000_000))).jobs
+            if job.state in CLAIMABLE and job.run_at > now
+        ]
+        return min(dues, default=None)
+
+
+def _now(work: Coroutine[Any, Any, T]) -> T:
+    """The answer of a memory verb: it never waits, so it needs no loop."""
+    try:
+        work.send(None)
+    except StopIteration as answer:
+        return answer.value  # type: ignore[no-any-return]
+    raise AssertionError("a verb of the memory storage has waited")

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+
+import click
+import pytest
+
+from treadle import App
+from treadle.cli.enqueue import read_arguments
+
+from .conftest import Store, Treadle
+
+
+@pytest.mark.parametrize(
+    ("given", "arguments"),
+    [
+        ((), {}),
+        (('{"user_id": 42, "tags": ["a"]}',), {"user_id": 42, "tags": ["a"]}),
+        (("user_id=42", "name=Ann", "vip=true", "note="), {"user_id": 42, "name": "Ann", "vip": True, "note": ""}),
+        (
+            ("list=[1,2]", "text=1h30m", "equals=a=b", "odd=NaN"),
+            {"list": [1, 2], "text": "1h30m", "equals": "a=b", "odd": "NaN"},
+        ),
+    ],
+)
+def test_arguments_are_json_or_names_with_values(given: tuple[str, ...], arguments: dict[str, object]) -> None:
+    assert read_arguments(given) == arguments
+
+
+@pytest.mark.parametrize("given", [("[1]",), ('{"a": 1',), ("42",), ("a=1", "a=2"), ("no-name=1",), ('{"a": NaN}',)])
+def test_other_arguments_are_usage_errors(given: tuple[str, ...]) -> None:
+    with pytest.raises(click.UsageError):
+        read_arguments(given)
+
+
+def test_the_id_is_printed_and_the_database_made(treadle: Treadle, store: Store) -> None:
+    ran = treadle("enqueue", "shop.welcome", "user_id=42", "--queue", "mail")
+    assert ran.code == 0
+    (id,) = ran.lines
+    job = store.run(lambda app: app.jobs.get(id))
+    assert (job.task, job.queue, job.args, job.state) == ("shop.welcome", "mail", {"user_id": 42}, "ready")
+
+
+def test_every_option_arrives(treadle: Treadle, store: Store) -> None:
+    own = str(uuid.uuid4())
+    ran = treadle(
+        *("enqueue", "shop.welcome", '{"user_id": 1}', "--delay", "1h", "--queue", "slow", "--priority", "-7"),
+        *("--unique", "welcome:1", "--tag", "vip", "--tag", "eu", "--reason", "asked", "--max-attempts", "3"),
+        *("--timeout", "90s", "--id", own),
+    )
+    assert ran.lines == [own]
+    job = store.run(lambda app: app.jobs.get(own))
+    assert (job.queue, job.priority, job.tags, job.reason) == ("slow", -7, ("vip", "eu"), "asked")
+    assert (job.max_attempts, job.timeout, job.state) == (3, 90.0, "scheduled")
+    assert job.unique_key is not None
+
+
+def test_json_tells_the_outcome_and_a_duplicate_is_none_of_an_error(treadle: Treadle) -> None:
+    first = treadle("enqueue", "shop.welcome", "--unique", "one", "--json")
+    again = treadle("enqueue", "shop.welcome", "--unique", "one", "--json")
+    assert (first.code, again.code) == (0, 0)
+    assert first.object["outcome"] == "inserted"
+    assert again.object == {"id": first.object["id"], "outcome": "duplicate"}
+    assert "a live job holds the key" in again.err
+
+
+def test_the_same_id_twice_is_enqueued_once(treadle: Treadle, store: Store) -> None:
+    own = str(uuid.uuid4())
+    for _ in range(2):
+        assert treadle("enqueue", "shop.welcome", "--id", own).lines == [own]
+    assert sum(store.run(lambda app: app.jobs.count()).values()) == 1
+
+
+def test_a_named_apps_task_brings_its_options(treadle: Treadle, shop: str, store: Store) -> None:
+    ran = treadle("enqueue", "shop.broken", "-A", shop)
+    job = store.run(lambda app: app.jobs.get(ran.lines[0]))
+    assert (job.queue, job.max_attempts) == ("mail", 1)
+
+
+def test_an_unknown_task_of_a_named_app_is_refused_with_a_suggestion(treadle: Treadle, shop: str, folder: Path) -> None:
+    for wrong in ("welcome", "shop.welcom"):
+        ran = treadle("enqueue", wrong, "-A", shop)
+        assert ran.code == 2
+        assert 'did you mean "shop.welcome"?' in ran.err
+    assert not (folder / "treadle.db").exists()
+
+
+def test_an_unknown_task_of_an_app_that_was_only_found_is_a_warning(treadle: Treadle, shop: str, folder: Path) -> None:
+    (folder / "shop.py").rename(folder / "app.py")
+    ran = treadle("enqueue", "shop.welcom")
+    assert ran.code == 0
+    assert 'did you mean "shop.welcome"?' in ran.err
+    assert len(ran.lines) == 1
+
+
+def test_arguments_that_do_not_fit_the_task_are_refused_before_anything_is_written(
+    treadle: Treadle, shop: str, store: Store
+) -> None:
+    ran = treadle("enqueue", "shop.welcome", "user=1", "-A", shop)
+    assert ran.code == 2
+    assert len(ran.err.splitlines()) == 1
+    assert sum(store.run(lambda app: app.jobs.count()).values()) == 0
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--delay", "soon"],
+        ["--at", "2026-11-15T09:00"],
+        ["--delay", "1m", "--at", "2026-11-15T09:00Z"],
+        ["--priority", "101"],
+        ["--max-attempts", "0"],
+        ["--id", "7"],
+        ["--queue", "-mail"],
+        ["--tag", "x" * 200],
+        ["nothing"],
+    ],
+)
+def test_a_wrong_option_is_a_usage_error(wrong: list[str], treadle: Treadle) -> None:
+    ran = treadle("enqueue", "shop.welcome", *wrong)
+    assert ran.code == 2
+    (line,) = ran.err.splitlines()
+    assert line.startswith("treadle: ")
+
+
+def test_waiting_prints_the_result_alone(treadle: Treadle, shop: str, store: Store) -> None:
+    id = store.succeeded()
+    ran = treadle("enqueue", "shop.welcome", "user_id=1", "-A", shop, "--id", id, "--wait", "--timeout-wait", "5s")
+    assert (ran.code, ran.out) == (0, '"sent"\n')
+    assert id in ran.err
+    object_ = treadle("enqueue", "shop.welcome", "user_id=1", "-A", shop, "--id", id, "--wait", "--json").object
+    assert object_ == {"id": id, "outcome": "inserted", "state": "succeeded", "result": "sent"}
+
+
+def test_waiting_for_a_job_that_failed_is_1(treadle: Treadle, store: Store) -> None:
+    id = store.failed()
+    ran = treadle("enqueue", "shop.welcome", "--id", id, "--wait")
+    assert (ran.code, ran.out) == (1, "")
+    assert "card declined" in ran.err.splitlines()[-1]
+
+
+def test_waiting_in_vain_is_1_and_the_job_goes_on(treadle: Treadle, store: Store) -> None:
+    ran = treadle("enqueue", "shop.welcome", "--timeout-wait", "10ms")
+    assert ran.code == 1
+    assert "it goes on" in ran.err
+    counts = store.run(lambda app: app.jobs.count("state:ready"))
+    assert json.dumps(counts).count("1") == 1
+
+
+def test_a_storage_that_there_is_no_adapter_for_is_refused(treadle: Treadle) -> None:
+    ran = treadle("enqueue", "shop.welcome", "--url", "sqlit:///x.db")
+    assert ran.code == 78
+    assert "did you mean" in ran.err
+
+
+def test_the_app_is_the_one_of_the_library(shop: str) -> None:
+    assert App.__module__ == "treadle.app"

@@ -1,0 +1,131 @@
+"""SIGTERM: once, twice, three times, and to a supervisor."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+from .journey_app import act, plain
+from .stage import Stage
+
+TERM = signal.SIGTERM
+
+
+def test_a_stop_claims_nothing_more_and_lets_running_jobs_end(stage: Stage) -> None:
+    """J1."""
+    ids = stage.act("gate", gate="go", count=10)
+    worker = stage.start(grace=20.0)
+    stage.wait(lambda: len(stage.effects("began")) == 4, "its four slots are taken")
+    stopped_at = time.time()
+    worker.send(TERM)
+    stage.wait(lambda: worker.said("stopping"), "it has heard the signal")
+    stage.open_gate("go")
+    assert worker.exit_code() == 0
+    claims = stage.claims()
+    assert len(claims) == 4
+    assert max(claim.at for claim in claims) < stopped_at
+    assert [stage.state(id) for id in ids].count("succeeded") == 4
+    assert {stage.job(id)["attempt"] for id in ids if stage.state(id) == "ready"} == {0}
+    assert not stage.ask("select * from treadle_pod"), "it has signed off"
+
+    stage.start()
+    stage.drain()
+    assert len(stage.effects()) == 10
+
+
+def test_a_worker_that_stops_under_load_charges_nobody_for_it(stage: Stage) -> None:
+    """J1, P7. Also a claim that was under way when the signal came is given back, or run to its end."""
+    ids = stage.act("sleep", seconds=0.005, count=600)
+    for _ in range(8):
+        done = len(stage.effects())
+        worker = stage.start(grace=20.0)
+        stage.wait(lambda: len(stage.effects()) >= min(done + 20, 600), "it is busy")  # noqa: B023
+        worker.send(TERM)
+        assert worker.exit_code() == 0
+        assert not stage.held_by(stage.pods_of(worker.pid))
+        assert {job["state"] for job in stage.jobs().values()} <= {"ready", "succeeded"}
+    stage.start()
+    stage.drain()
+    assert {stage.job(id)["crashes"] for id in ids} == {0}
+    assert {stage.job(id)["attempt"] for id in ids} == {1}
+    assert len(stage.effects()) == 600
+
+
+def test_a_job_longer_than_the_grace_is_given_back_uncharged_and_done_elsewhere(stage: Stage) -> None:
+    """J1. So is one that does not hear its cancel, and one in a thread: neither holds up the exit."""
+    ids = stage.enqueue(
+        act.bind("gate", gate="go"), act.bind("deaf", gate="go"), plain.bind("gate", gate="go")
+    )
+    worker = stage.start(grace=2.0)
+    stage.wait(stage.began(*ids), "they run")
+    worker.send(TERM)
+    assert worker.exit_code(within=20) == 0
+    assert {(job["state"], job["attempt"]) for job in stage.jobs().values()} == {("ready", 0)}
+    stage.open_gate("go")
+    stage.start()
+    stage.drain()
+    assert {(job["state"], job["attempt"], job["crashes"]) for job in stage.jobs().values()} == {("succeeded", 1, 0)}
+
+
+def test_a_second_signal_hurries(stage: Stage) -> None:
+    """J2: what can be cancelled is given back at once, and what cannot after its own grace, not that of the drain."""
+    ids = stage.enqueue(
+        act.bind("gate", gate="go"), act.bind("deaf", gate="go"), plain.bind("gate", gate="go")
+    )
+    worker = stage.start(grace=300.0, cancel_grace=1.0)
+    stage.wait(stage.began(*ids), "they run")
+    worker.send(TERM)
+    stage.wait(lambda: worker.said("stopping"), "it has heard the first")
+    worker.send(TERM)
+    assert worker.exit_code(within=30) == 0
+    assert {(job["state"], job["attempt"]) for job in stage.jobs().values()} == {("ready", 0)}
+    stage.open_gate("go")
+    stage.start()
+    stage.drain()
+
+
+def test_a_third_signal_ends_it_and_rescue_does_the_rest(stage: Stage) -> None:
+    """J2."""
+    ids = stage.enqueue(act.bind("deaf", gate="go"), plain.bind("gate", gate="go"))
+    worker = stage.start(grace=300.0, cancel_grace=60.0)
+    stage.wait(stage.began(*ids), "they run")
+    worker.send(TERM)
+    stage.wait(lambda: worker.said("stopping"), "it has heard the first")
+    worker.send(signal.SIGINT)
+    stage.wait(lambda: worker.said("hurrying"), "and the second")
+    worker.send(TERM)
+    assert worker.exit_code(within=30) == 75
+    stage.open_gate("go")
+    stage.start()
+    stage.drain()
+    assert {(job["state"], job["attempt"], job["crashes"]) for job in stage.jobs().values()} == {("succeeded", 2, 1)}
+
+
+def test_a_supervisor_restarts_a_killed_child_and_passes_a_stop_on(stage: Stage) -> None:
+    """A14, J1, for `worker --processes 2`."""
+    supervisor = stage.start("--processes", "2", ready=False)
+    stage.wait(lambda: len(_children(stage, supervisor.pid)) == 2, "both children are registered")
+    ids = stage.act("gate", gate="never", until_attempt=1, count=8)
+    stage.wait(stage.began(*ids), "both are busy")
+    victim = _children(stage, supervisor.pid)[0]
+    import os
+
+    os.kill(victim, signal.SIGKILL)
+    stage.tally.kills += 1
+    stage.wait(
+        lambda: victim not in _children(stage, supervisor.pid) and len(_children(stage, supervisor.pid)) == 2,
+        "another child takes its place",
+    )
+    stage.open_gate("never")
+    stage.drain()
+    supervisor.send(TERM)
+    assert supervisor.exit_code() == 0
+    assert not stage.ask("select * from treadle_pod where not lost")
+
+
+def _children(stage: Stage, supervisor: int) -> list[int]:
+    """The children that serve, by the process ids on their pods' cards."""
+    import json
+
+    pids = [json.loads(row["card"])["pid"] for row in stage.ask("select card from treadle_pod where not lost")]
+    return sorted(pid for pid in pids if pid in stage.processes())

@@ -1,0 +1,119 @@
+"""A disk that is full, and a file that somebody else has locked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from pathlib import Path
+
+import pytest
+
+from treadle import StorageUnavailable
+
+from .stage import Stage
+
+MEGABYTE = 1 << 20
+DISK = 160 * MEGABYTE
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Generator[Path]:
+    """A small disk of our own."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(place)], capture_output=True, text=True
+    )
+    if mounted.returncode != 0:
+        why = f"this journey mounts a small tmpfs and needs root for it: {mounted.stderr.strip()}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(why)
+        pytest.skip(why)
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.fixture
+def stage_on_disk(disk: Path, stage_on: Callable[[Path], Stage]) -> Stage:
+    return stage_on(disk / "jobs.db")
+
+
+def test_a_full_disk_stops_the_work_and_loses_nothing(stage_on_disk: Stage, disk: Path) -> None:
+    """E3."""
+    stage = stage_on_disk
+    worker = stage.start()
+    ids = stage.act("big", count=40)
+    stage.drain()
+    running = stage.act("gate", gate="go", count=4)
+    stage.wait(stage.began(*running), "jobs run")
+    waiting = stage.act("big", count=100)
+
+    _fill(disk)
+    stage.open_gate("go")
+    refused = 0
+    with contextlib.suppress(StorageUnavailable):
+        while refused < 1000:
+            stage.act("big", count=5)
+            refused += 1
+    stage.wait(lambda: worker.said("is full") or worker.said("no room"), "the worker says that the disk is full")
+    _fill(disk)  # what the ballast gave back, too
+    assert worker.lives
+
+    before = len(stage.effects())
+    (disk / "filler").unlink()
+    stage.wait(lambda: len(stage.effects()) > before, "the work goes on", within=20)
+    stage.drain()
+    assert {stage.state(id) for id in [*ids, *running, *waiting]} == {"succeeded"}
+
+
+def _fill(disk: Path) -> None:
+    with (disk / "filler").open("ab", buffering=0) as filler:
+        with contextlib.suppress(OSError):
+            while True:
+                filler.write(b"\0" * MEGABYTE)
+        with contextlib.suppress(OSError):
+            while True:
+                filler.write(b"\0" * 512)
+
+
+def test_an_outside_writer_holds_everybody_up_and_harms_nobody(stage: Stage) -> None:
+    """E1. It holds the lock longer than a call's deadline, and longer than a lease: calls time out and are repeated,
+    and when it lets go nobody is taken for dead, because nobody could have beaten."""
+    workers = [stage.start(call=0.7), stage.start(call=0.7)]
+    running = stage.act("gate", gate="go", count=8)
+    stage.wait(stage.began(*running), "both workers run jobs")
+    script = (
+        "import sqlite3, sys\n"
+        "db = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)\n"
+        "db.execute('begin exclusive')\n"
+        "print('held', flush=True)\n"
+        "sys.stdin.read()\n"
+        "db.execute('rollback')\n"
+    )
+    outsider = subprocess.Popen(
+        [sys.executable, "-c", script, str(stage.database)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert outsider.stdout is not None
+        assert outsider.stdout.readline() == b"held\n"
+        stage.open_gate("go")
+        for worker in workers:
+            stage.wait(lambda: worker.said("storage trouble"), "a worker cannot write")  # noqa: B023
+        stage.wait(lambda: _leases_have_lapsed(stage), "every lease is over")
+    finally:
+        outsider.communicate()
+    more = stage.act(count=20)
+    stage.drain()
+    assert all(worker.lives for worker in workers)
+    assert len(stage.effects("effect", *running)) == 8, "nothing ran twice"
+    assert len(stage.claims(*running, *more)) == 28
+
+
+def _leases_have_lapsed(stage: Stage) -> bool:
+    import time
+
+    now = time.clock_gettime(time.CLOCK_BOOTTIME)
+    return all(row["lease_until"] < now for row in stage.ask("select lease_until from treadle_pod"))

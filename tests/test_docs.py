@@ -1,0 +1,99 @@
+"""The documentation is tested: generated parts are current, code runs, links lead somewhere, nothing is left out."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import inspect
+import os
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import treadle
+from treadle.core.errors import TreadleError
+from treadle.core.job import ErrorKind, State
+
+ROOT = Path(__file__).parent.parent
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), *ROOT.glob("*.md")])
+NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
+ALL = "\n".join(page.read_text() for page in PAGES)
+
+
+def generator() -> ModuleType:
+    sys.path.insert(0, str(DOCS))
+    try:
+        import generate
+
+        return generate
+    finally:
+        sys.path.remove(str(DOCS))
+
+
+@pytest.mark.parametrize("page", ["reference/cli.md", "reference/settings.md", "retries.md", "guarantees.md"])
+def test_generated_parts_are_current(page: str) -> None:
+    assert (DOCS / page).read_text() == generator().pages()[DOCS / page], "run make docs"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", page.read_text()):
+        if "://" not in target:
+            assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def blocks(page: Path) -> list[str]:
+    return re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=lambda page: page.stem)
+def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+    """All ```python blocks of a page in one namespace, with top-level await, in an empty directory."""
+    before = os.getcwd()
+    os.chdir(tmp_path)
+    namespace = {"__name__": f"docs_{page.stem}"}
+    sys.modules[namespace["__name__"]] = ModuleType(namespace["__name__"])
+    source = "\n".join(blocks(page))
+    code = compile(source, str(page), "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+
+    async def run() -> None:
+        result = eval(code, namespace)
+        if inspect.iscoroutine(result):
+            await result
+        for value in namespace.values():
+            if isinstance(value, treadle.App):
+                await value.close()
+
+    try:
+        asyncio.run(run())
+    finally:
+        os.chdir(before)
+        del sys.modules[namespace["__name__"]]
+
+
+def test_every_public_name_is_mentioned() -> None:
+    missing = [name for name in treadle.__all__ if name != "__version__" and not re.search(rf"\b{name}\b", ALL)]
+    assert missing == []
+
+
+def test_every_state_and_every_kind_of_error_is_mentioned() -> None:
+    words = [state.value for state in State] + list(ErrorKind.__args__)  # type: ignore[attr-defined]
+    assert [word for word in words if f"`{word}`" not in ALL] == []
+
+
+def test_every_error_says_what_it_is() -> None:
+    for name in treadle.__all__:
+        found = getattr(treadle, name)
+        if inspect.isclass(found) and issubclass(found, TreadleError):
+            assert found.__doc__, name
+
+
+def test_no_page_speaks_of_a_number_without_a_command_to_repeat_it() -> None:
+    """Throughput belongs on the benchmark page, which names machine, versions and command."""
+    for page in PAGES:
+        if page.name not in ("benchmarks.md", "0007-one-sqlite-writer.md"):
+            assert not re.search(r"[\d,]{4,} jobs/s", page.read_text()), page

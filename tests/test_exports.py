@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import importlib.metadata
+import pkgutil
+import subprocess
+import sys
+
+import treadle
+
+SURFACE = [
+    "App",
+    "AsyncTask",
+    "Call",
+    "Cancel",
+    "ConfigError",
+    "Conflict",
+    "Context",
+    "ErrorView",
+    "Fail",
+    "FilterError",
+    "Handle",
+    "JobCancelled",
+    "JobFailed",
+    "JobNotFound",
+    "JobPage",
+    "JobView",
+    "PayloadError",
+    "PayloadTooLarge",
+    "PodView",
+    "QueueView",
+    "ReadOnly",
+    "Registry",
+    "ResultTimeout",
+    "Retry",
+    "RetryAfter",
+    "SchemaTooNew",
+    "SchemaTooOld",
+    "Snooze",
+    "StorageTimeout",
+    "StorageUnavailable",
+    "SyncTask",
+    "Task",
+    "Throttle",
+    "TreadleError",
+    "Unique",
+    "UnknownTask",
+    "__version__",
+]
+
+# What a process that only enqueues must not pay for, and what only one storage needs.
+NOT_YET = [
+    "click",
+    "rich",
+    "sqlite3",
+    "tomllib",
+    "multiprocessing",
+    "treadle.storages",
+    "treadle.runtime",
+    "treadle.cli",
+]
+
+
+def python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout
+
+
+def test_the_public_surface_is_this_list() -> None:
+    assert sorted(treadle.__all__) == sorted(SURFACE)
+    assert all(hasattr(treadle, name) for name in SURFACE)
+
+
+def test_no_exported_name_is_also_a_submodule() -> None:
+    submodules = {module.name for module in pkgutil.iter_modules(treadle.__path__)}
+    assert submodules & set(treadle.__all__) == set()
+
+
+def test_every_error_derives_from_the_one_base_and_no_signal_does() -> None:
+    for name in SURFACE:
+        value = getattr(treadle, name)
+        if isinstance(value, type) and issubclass(value, Exception):
+            is_signal = name in ("RetryAfter", "Snooze", "Throttle", "Fail", "Cancel")
+            assert issubclass(value, treadle.TreadleError) is not is_signal, name
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert treadle.__version__ == importlib.metadata.version("treadle")
+
+
+def test_importing_treadle_imports_neither_drivers_nor_the_command_line() -> None:
+    loaded = python("import sys, treadle; print(*sys.modules)").split()
+    assert [name for name in NOT_YET if name in loaded] == []
+
+
+def test_an_app_alone_loads_no_storage() -> None:
+    loaded = python("import sys, treadle; treadle.App('sqlite:///x.db'); print(*sys.modules)").split()
+    assert "sqlite3" not in loaded
+    assert "treadle.storages.sqlite" not in loaded
+
+
+def test_importing_treadle_is_quick() -> None:
+    code = "import time; start = time.process_time(); import treadle; print(time.process_time() - start)"
+    # Time on the processor, best of three: the first may have to compile, and the machine may be busy with others.
+    assert min(float(python(code)) for _ in range(3)) < 0.15

@@ -1,0 +1,148 @@
+# pyright: strict
+"""Code as users write it. Both checkers must have nothing to say about it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, assert_type
+
+from treadle import (
+    App,
+    AsyncTask,
+    Call,
+    Cancel,
+    Context,
+    Fail,
+    Handle,
+    JobView,
+    Registry,
+    Retry,
+    RetryAfter,
+    Snooze,
+    SyncTask,
+    Throttle,
+    Unique,
+)
+
+
+@dataclass
+class State:
+    database: str
+
+
+@dataclass
+class User:
+    id: int
+
+
+@asynccontextmanager
+async def lifespan(app: App) -> AsyncGenerator[State]:
+    yield State("…")
+
+
+app = App("memory://", router={"billing.": "billing"}, lifespan=lifespan)
+library = Registry()
+
+
+@app.task(queue="mail", retry=Retry(max_attempts=5), timeout="30s")
+async def welcome(ctx: Context, user_id: int) -> str:
+    if ctx.attempt > 3:
+        raise Fail("gone")
+    if ctx.stopping:
+        raise Snooze("10m")
+    if ctx.cancelled:
+        raise Cancel("no longer wanted")
+    ctx.log.info("%s", ctx.remaining())
+    ctx.follow(resize.bind("a.png", width=10))
+    await ctx.enqueue(resize.bind("a.png", width=10))
+    return f"hello {user_id}"
+
+
+@app.task
+def resize(path: str, *, width: int = 100) -> int:
+    if width < 1:
+        raise RetryAfter(timedelta(seconds=10))
+    raise Throttle("30s")
+
+
+@library.task(name="hello", timeout=None, unique=True, tags=["a"], aliases=["hi"])
+async def hello() -> None: ...
+
+
+@library.task(retry=3, executor="thread", priority=-5, unique=Unique(period="1h"))
+def with_state(ctx: Context[State], user: User, *more: int, flag: bool = False) -> User:
+    assert_type(ctx.state, State)
+    return user
+
+
+@library.task
+def with_names(user: User, **named: str) -> User:
+    return user
+
+
+@app.on("failed")
+def on_failure(job: JobView) -> None: ...
+
+
+@app.on("succeeded")
+async def on_success(job: JobView) -> None: ...
+
+
+app.include(library)
+
+assert_type(hello, AsyncTask[[], None])
+assert_type(welcome.bind(42), Call[str])
+assert_type(welcome.using(delay="5m").bind(user_id=42), Call[str])
+
+
+async def main(connection: sqlite3.Connection) -> None:
+    handle = await welcome.enqueue(42)
+    assert_type(handle, Handle[str])
+    assert_type(await handle.result(timeout="10s"), str)
+    assert_type((await handle.status()).state, str)
+    answer = await handle.cancel()
+    if answer == "too late":
+        ...
+    await welcome.enqueue(user_id=42)
+    await welcome.using(
+        delay=timedelta(minutes=5),
+        queue="mail",
+        priority=10,
+        unique="welcome:42",
+        tags=["vip"],
+        reason="signed up",
+        within=connection,
+        timeout=None,
+        max_attempts=3,
+        meta={"tenant": 1},
+    ).enqueue(42)
+    await welcome.using(at=datetime.now(UTC), unique=Unique(args=("user_id",))).enqueue(42)
+    handles = await app.enqueue_many(welcome.bind(n) for n in range(3))
+    assert_type(handles, list[Handle[str]])
+    await app.enqueue_many([welcome.bind(1), resize.bind("a.png")])
+    assert_type(await app.enqueue(resize.bind("a.png")), Handle[int])
+    assert_type(await app.enqueue("other.task", {"a": 1}, queue="x", delay=5), Handle[Any])
+    assert_type(await welcome(42), str)
+    async with app, app.worker(queues=["mail"], slots={"mail": 20}) as pod:
+        await pod.stop()
+    page = await app.jobs.find("state:failed queue:mail", limit=10)
+    for job in page.jobs:
+        await app.jobs.revive(job.id)
+    await app.queues.pause("mail", reason="provider down")
+
+
+def sync() -> None:
+    handle = welcome.enqueue_sync(42)
+    assert_type(handle.result_sync(timeout=5), str)
+    assert_type(with_state.enqueue_sync(User(1), 1, 2, flag=True).result_sync(), User)
+    assert_type(with_names.enqueue_sync(User(1), a="b").result_sync(), User)
+    assert_type(resize("a.png", width=5), int)
+    assert_type(app.enqueue_many_sync([hello.bind()]), list[Handle[None]])
+
+
+def takes_a_task(task: SyncTask[[int], str]) -> Handle[str]:
+    return task.enqueue_sync(42)
