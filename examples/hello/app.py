@@ -2,18 +2,18 @@ import asyncio
 
 from treadle import App
 
-app = App()  # TREADLE_URL, else the file treadle.db here
+app = App()  # TREADLE_URL, else sqlite:///treadle.db
 
 
-@app.task
-async def hello(name: str) -> str:
-    return f"Hello, {name}!"
+@app.task(queue="mail", timeout="30s")
+async def welcome(name: str) -> str:
+    return f"Welcome, {name}!"
 
 
 async def main() -> None:
-    async with app.worker():
-        job = await hello.enqueue("Ada")
-        print(await job.result(timeout="10s"))
+    async with app.worker(queues=["mail"]):
+        handle = await welcome.enqueue("Ada")
+        print(await handle.result(timeout="10s"))
 
 
 if __name__ == "__main__":

@@ -50,7 +50,8 @@ async def main() -> None:
                 pass  # told below, with the rest
             job = await handle.status()
             counts = f"attempts {job.attempt}, snoozes {job.snoozes}, throttles {job.throttles}"
-            print(f"{job.task.removeprefix('jobs.'):<9} {job.state:<9} {counts}", job.error.type if job.error else "")
+            why = f"  ({job.error.message})" if job.error else ""
+            print(f"{job.task.removeprefix('jobs.'):<9} {job.state:<9} {counts}{why}")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ def place_order(db: sqlite3.Connection, item: str, in_stock: bool = True) -> int
 
 
 def main() -> None:
+    app.open_sync()  # before the first transaction: opening an app needs the database for a moment
     db = sqlite3.connect("shop.db")
     db.execute("create table if not exists orders (id integer primary key, item text not null)")
     print(f"order {place_order(db, 'a loom')}: committed, with its job")

@@ -33,7 +33,7 @@ async def act(ctx: Context, what: str = "return", seconds: float = 0.0, gate: st
     if ctx.attempt <= until_attempt:
         await _act(ctx, what, seconds, gate)
     note(ctx, "effect")
-    return "x" * 50_000 if what == "big" else ""
+    return "x" * 200_000 if what == "big" else ""
 
 
 async def _act(ctx: Context, what: str, seconds: float, gate: str) -> None:

@@ -243,7 +243,9 @@ class Stage:
 
     def environ(self, **settings: float | str) -> dict[str, str]:
         own = {f"TREADLE_{name.upper()}": str(value) for name, value in {**QUICK, **settings}.items()}
-        plain = {name: value for name, value in os.environ.items() if not name.startswith(("TREADLE_", "COV_", "PYTEST"))}
+        plain = {
+            name: value for name, value in os.environ.items() if not name.startswith(("TREADLE_", "COV_", "PYTEST"))
+        }
         return {
             **plain,
             **own,

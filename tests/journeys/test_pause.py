@@ -73,17 +73,18 @@ def test_a_pod_stopped_inside_its_transaction_holds_the_others_up_but_ends_none(
 
 
 def test_a_pod_stopped_for_less_than_its_lease_loses_nothing(stage: Stage) -> None:
-    """B2. Nothing is rescued, nothing runs twice."""
-    ids = stage.act("sleep", seconds=0.3, count=12)
-    sleeper, neighbour = stage.start(lease=20.0), stage.start(lease=20.0)
-    stage.wait(lambda: stage.held_by(stage.pods_of(sleeper.pid)), "it runs something")
-    sleeper.send(signal.SIGSTOP)
-    # Long enough for every look at neighbours and every beat that is due meanwhile.
-    done = len(stage.effects())
-    more = stage.act("sleep", seconds=0.3, count=20)
-    stage.wait(lambda: len(stage.effects()) >= done + 12, "the neighbour goes on")
-    sleeper.send(signal.SIGCONT)
+    """B2. Nothing is rescued, nothing runs twice. It stops outside any transaction, so that the other can work on."""
+    stopped = stage.start(lease=30.0, point=("beat", "group.before_begin", "SIGSTOP"))
+    ids = stage.act("gate", gate="go", count=4)
+    stage.wait(stage.began(*ids), "it runs four jobs")
+    stage.wait(stopped.has_stopped, "it is stopped")
+    neighbour = stage.start(lease=30.0)
+    # For so long that the neighbour has beaten, led, looked for the dead and worked.
+    stage.wait(lambda: neighbour.said("this pod leads"), "the neighbour leads")
+    more = stage.act("sleep", seconds=0.2, count=40)
+    stage.drain(*more)
+    stage.open_gate("go")
+    stopped.send(signal.SIGCONT)
     stage.drain()
-    assert len(stage.claims()) == len(ids) + len(more)
-    assert len(stage.effects()) == len(ids) + len(more)
-    assert neighbour.lives
+    assert len(stage.claims()) == len(stage.effects()) == 44
+    assert {each.pid for each in stage.effects("effect", *ids)} == {stopped.pid}

@@ -53,9 +53,7 @@ def test_a_worker_that_stops_under_load_charges_nobody_for_it(stage: Stage) -> N
 
 def test_a_job_longer_than_the_grace_is_given_back_uncharged_and_done_elsewhere(stage: Stage) -> None:
     """J1. So is one that does not hear its cancel, and one in a thread: neither holds up the exit."""
-    ids = stage.enqueue(
-        act.bind("gate", gate="go"), act.bind("deaf", gate="go"), plain.bind("gate", gate="go")
-    )
+    ids = stage.enqueue(act.bind("gate", gate="go"), act.bind("deaf", gate="go"), plain.bind("gate", gate="go"))
     worker = stage.start(grace=2.0)
     stage.wait(stage.began(*ids), "they run")
     worker.send(TERM)
@@ -69,9 +67,7 @@ def test_a_job_longer_than_the_grace_is_given_back_uncharged_and_done_elsewhere(
 
 def test_a_second_signal_hurries(stage: Stage) -> None:
     """J2: what can be cancelled is given back at once, and what cannot after its own grace, not that of the drain."""
-    ids = stage.enqueue(
-        act.bind("gate", gate="go"), act.bind("deaf", gate="go"), plain.bind("gate", gate="go")
-    )
+    ids = stage.enqueue(act.bind("gate", gate="go"), act.bind("deaf", gate="go"), plain.bind("gate", gate="go"))
     worker = stage.start(grace=300.0, cancel_grace=1.0)
     stage.wait(stage.began(*ids), "they run")
     worker.send(TERM)

@@ -11,9 +11,9 @@ Before the writes of a group only what was asked for can be known, after them wh
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -35,7 +35,8 @@ class Point:
     def _on_step(self, step: str) -> None:
         if step == self._step and self._armed and not self._spent:
             self._spent = True
-            os.kill(os.getpid(), self._signal)
+            # To this very thread: it must not get one step further while the kernel stops the others.
+            signal.pthread_kill(threading.get_ident(), self._signal)
 
     def _when_asked(self, part: str) -> None:
         match part:

@@ -36,11 +36,11 @@ SETTINGS: Final = {
 }
 
 NEXT: Final = """
-Next, with twelve lines of your own in app.py (examples/hello has them):
+Next, with the app.py of the README (it is also in examples/hello):
 
-  treadle worker -q default             # serve its tasks
-  treadle enqueue app.hello name=Ada    # ask for a job, in a second terminal
-  treadle jobs find                     # see what became of it
+  treadle worker -A app:app -q mail:20    # serve its queue
+  treadle enqueue app.welcome name=Ada    # ask for a job, in a second terminal
+  treadle jobs find                       # see what became of it
 """
 
 

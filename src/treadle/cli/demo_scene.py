@@ -140,8 +140,10 @@ def books(jobs: Sequence[JobView], asked: Iterable[str], meant: dict[str, str]) 
         row = by_queue.setdefault(job.queue, Counter())
         row["enqueued"] += 1
         row[job.state if job.state in _ENDED else "open"] += 1
-        row["rescued"] += job.crashes > 0
         row["retried"] += job.attempt - job.crashes > 1
+        row["snoozed"] += job.snoozes > 0
+        row["throttled"] += job.throttles > 0
+        row["rescued"] += job.crashes > 0
         if job.state not in _ENDED:
             still[job.state, job.task] += 1
         elif job.state != (wanted := meant.get(job.id, "succeeded")):
@@ -152,7 +154,7 @@ def books(jobs: Sequence[JobView], asked: Iterable[str], meant: dict[str, str]) 
     known = {job.id for job in jobs}
     problems += [f"job {id} was enqueued and is not in the database" for id in sorted(asked - known)]
     problems += [f"job {id} is in the database and nobody enqueued it" for id in sorted(known - asked)]
-    columns = ("enqueued", *_ENDED, "open", "retried", "rescued")
+    columns = ("enqueued", *_ENDED, "open", "retried", "snoozed", "throttled", "rescued")
     totals = {column: sum(row[column] for row in by_queue.values()) for column in columns}
     totals["enqueued"], totals["lost"] = len(asked), len(asked - known)
     rows = [{"name": name, **{column: row[column] for column in columns}} for name, row in by_queue.items()]
@@ -166,7 +168,7 @@ def books(jobs: Sequence[JobView], asked: Iterable[str], meant: dict[str, str]) 
 class Scene:
     def __init__(self, workers: Workers, view: View, folder: Path) -> None:
         self.figures: dict[str, float | int | None] = dict.fromkeys(
-            ("duplicates", "overtaken", "held", "rescued", "rescue_seconds", "late_seconds")
+            ("duplicates", "overtaken", "rescue_seconds", "late_seconds")
         )
         self._app = shop.app
         self._workers = workers
@@ -214,10 +216,10 @@ class Scene:
     async def _fill(self) -> None:
         refused = {12: 1, 13: 2, 16: 1, 17: 1, 21: 2, 22: 3, 26: 1, 29: 2}
         calls: list[Call[Any]] = [
-            *(shop.newsletter.bind(number) for number in range(200)),
+            *(shop.newsletter.bind(number) for number in range(220)),
             *(shop.thumbnail.bind(f"photo-{number}.jpg") for number in range(160)),
             *(shop.deliver.bind(number, refused.get(number, 0)) for number in range(50)),
-            *(shop.monthly.bind(f"customer-{number}") for number in range(56)),
+            *(shop.monthly.bind(f"customer-{number}", 1.4 + number % 5 * 0.2) for number in range(66)),
             *(shop.sms.bind(f"+49 30 {number:04}") for number in range(40)),
             *(shop.charge.bind(number) for number in range(24)),
         ]
@@ -311,15 +313,15 @@ class Scene:
 
     async def _kill(self) -> None:
         await self._rest()
-        victim = max(self._live(), key=lambda worker: self._pods[worker.process.pid].running)
-        pod = self._pods[victim.process.pid]
+        await self._until(lambda: self._busiest().running >= 4 or not self._ready())
+        pod = self._busiest()
+        victim = next(worker for worker in self._live() if worker.process.pid == pod.pid)
         killed_at = time.time()
         victim.killed = True
         victim.process.kill()
         victim.process.wait()
         held = {job.id for job in await self._jobs(f"state:running pod:{pod.id}")}
         held |= {job.id for job in await self._jobs() if job.crashes}  # if somebody was faster than this look
-        self.figures["held"] = len(held)
         self._tell("kill -9", f"{victim.name} (pid {pod.pid}) dies in the middle of {len(held)} jobs")
         crashed: list[JobView] = []
 
@@ -330,7 +332,7 @@ class Scene:
         await self._until(rescued, every=0.02)
         took = max((job.error.ended_at.timestamp() for job in crashed if job.error and job.error.ended_at), default=0.0)
         took = max(0.0, took - killed_at)
-        self.figures |= {"rescued": len(crashed), "rescue_seconds": round(took, 3)}
+        self.figures["rescue_seconds"] = round(took, 3)
         self._tell("rescue", f"rescued {len(crashed)} jobs {_span(took)} after kill -9: they run again")
         await self._rest()
         new = self._workers.start()
@@ -338,7 +340,8 @@ class Scene:
         await self._until(
             lambda: new in self._live() and (self._pods[new.process.pid].running > 0 or not self._ready())
         )
-        self._tell("start", f"{new.name} joins and takes its share; nothing to configure")
+        share = "takes its share" if self._pods[new.process.pid].running else "is ready for its share"
+        self._tell("start", f"{new.name} joins and {share}; nothing to configure")
 
     async def _reminded(self, handle: Handle[Any]) -> None:
         job = await self._until_job(handle, lambda job: job.state == "succeeded")
@@ -392,6 +395,9 @@ class Scene:
 
     def _live(self) -> list[Worker]:
         return [worker for worker in self._workers.all if worker.process.pid in self._pods and not worker.killed]
+
+    def _busiest(self) -> PodView:
+        return max((self._pods[worker.process.pid] for worker in self._live()), key=lambda pod: pod.running)
 
     def _ready(self) -> int:
         return sum(queue.ready for queue in self._queues.values())

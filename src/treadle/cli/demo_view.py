@@ -114,7 +114,7 @@ class LiveView:
         blocks = _ASCII_BLOCKS if self._console.options.ascii_only else _BLOCKS
         lines = [Text(), *(_row(queue, snapshot.now, width, blocks) for queue in snapshot.queues)]
         lines.append(_workers(snapshot))
-        self._live.update(Text("\n").join(lines), refresh=True)
+        self._live.update(Text("\n", no_wrap=True, overflow="ellipsis").join(lines), refresh=True)
 
     def tell(self, seconds: float, word: str, text: str) -> None:
         from rich.text import Text
@@ -134,7 +134,7 @@ def _row(queue: QueueView, now: float, width: int, blocks: str) -> Text:
     total = sum(counts(queue))
     ended = queue.succeeded + queue.failed + queue.cancelled
     room = width - _NAME_WIDTH - _NOTE_WIDTH - 15
-    row = Text(f"  {queue.name:<{_NAME_WIDTH}} ", no_wrap=True, overflow="ellipsis", style="bold")
+    row = Text(f"  {queue.name:<{_NAME_WIDTH}} ", style="bold")
     row.append_text(_bar(queue, total, min(max(room, 5), _WIDEST_BAR), blocks))
     row.append(f" {ended:>4}/{total:<4} ", style="not bold")
     word, style = note(queue, now)
@@ -181,7 +181,7 @@ def note(queue: QueueView, now: float) -> tuple[str, str]:
 def _workers(snapshot: Snapshot) -> Text:
     from rich.text import Text
 
-    line = Text(f"  {'workers':<{_NAME_WIDTH}} ", no_wrap=True, overflow="ellipsis", style="bold")
+    line = Text(f"  {'workers':<{_NAME_WIDTH}} ", style="bold")
     for number, (name, does) in enumerate(snapshot.workers):
         line.append(" · " if number else "", style="not bold bright_black")
         line.append(f"{name} {does}", style="not bold red" if does == "killed" else "not bold")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
 from . import payload
 from .errors import PayloadError
@@ -203,7 +203,7 @@ def as_json(view: JobView | QueueView | PodView) -> dict[str, Any]:
 def row_of(job: Job, *, stuck: bool) -> Row:
     """The job as the filter language sees it."""
     last = job.errors[-1] if job.errors else None
-    meta = _value(job.meta) or {}
+    meta = _object(job.meta)
     return Row(
         id=job.id,
         state=job.state.value,
@@ -227,8 +227,8 @@ def row_of(job: Job, *, stuck: bool) -> Row:
         cancel_wanted=job.cancel_wanted,
         crashes=job.crashes,
         throttles=job.throttles,
-        schedule=meta.get("treadle:schedule") if isinstance(meta, dict) else None,
-        parent=meta.get("treadle:parent") if isinstance(meta, dict) else None,
+        schedule=meta.get("treadle:schedule"),
+        parent=meta.get("treadle:parent"),
         stuck=stuck,
     )
 
@@ -245,6 +245,11 @@ def _error_view(entry: ErrorEntry) -> ErrorView:
         started_at=_instant(entry.started_at),
         ended_at=_instant(entry.ended_at),
     )
+
+
+def _object(text: str | None) -> dict[str, Any]:
+    found = _value(text)
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else {}
 
 
 def _value(text: str | None) -> Any:

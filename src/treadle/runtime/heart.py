@@ -161,11 +161,16 @@ class Heart:
             self._answered = sent
             if not renew:
                 self.beat_soon()  # it was only asked: the lease itself has yet to be renewed
-        self._tell(beaten, runs)
+        self._tell(pod, beaten, runs)
 
-    def _tell(self, beaten: Beaten, runs: Sequence[RunReport]) -> None:
+    def _tell(self, pod: str, beaten: Beaten, runs: Sequence[RunReport]) -> None:
+        def hear() -> None:
+            # An answer for the pod's former id must not be taken for the new one's: it would be lost once more.
+            if pod == self._pod:
+                self._heard(beaten, runs)
+
         try:
-            self._watched.call_soon_threadsafe(self._heard, beaten, runs)
+            self._watched.call_soon_threadsafe(hear)
         except RuntimeError:
             self._stopping = True  # the pod's loop is closed: there is nobody to beat for
 

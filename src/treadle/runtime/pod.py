@@ -32,11 +32,11 @@ import random
 import secrets
 import socket
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from ..config import Limits, Timing
 from ..context import Door
-from ..core.job import Change, Job
+from ..core.job import POISON_CRASHES, Change, Job
 from ..core.pod import PodCard
 from ..hooks import Hooks
 from ..ports import Beaten, Executor, RunReport, Storage, Wake
@@ -50,6 +50,8 @@ from .services.rescuer import Rescuer
 from .turner import Turner
 
 log = logging.getLogger("treadle.pod")
+
+SUSPECT_PAUSE: Final = 1.0
 
 
 class Pod:
@@ -212,11 +214,30 @@ class Pod:
     # While it runs ---------------------------------------------------------------------------------------------------
 
     def _start_jobs(self, jobs: Sequence[Job]) -> None:
+        if self._stopping:
+            # The claim was under way when the stop came.
+            for job in jobs:
+                self.turner.give_back(job)
+            return
+        jobs = self._apart(jobs)
         for job in jobs:
             self.crew.start(job)
         if self._hooks.started:
             for job in jobs:
                 self._hooks.tell("started", job)
+
+    def _apart(self, jobs: Sequence[Job]) -> Sequence[Job]:
+        """Without those that one more crash would fail, unless there is one only, here and now.
+
+        Whatever runs beside a poison job goes down with it, is rescued with it, and would be claimed with it again,
+        three times over. Apart, the next crash names the culprit: the others are given back before it starts.
+        """
+        suspects = [job for job in jobs if _is_suspect(job)]
+        if not suspects or (len(suspects) == 1 and not any(_is_suspect(run.job) for run in self.roster.runs())):
+            return jobs
+        for job in suspects:
+            self.turner.give_back(job, SUSPECT_PAUSE * (0.5 + self._chance.random()))
+        return [job for job in jobs if not _is_suspect(job)]
 
     def _tell_hooks(self, change: Change, job: Job) -> None:
         self._hooks.tell(change.why, job, change)
@@ -248,6 +269,7 @@ class Pod:
             if self._rejoining is None and not self._stopping:
                 self._rejoining = asyncio.create_task(self._rejoin())
             return
+        self.turner.storage_is_back()
         self.roster.live_pods = beaten.live_pods
         self.roster.settings = {queue.name: queue for queue in beaten.queues}
         held = {(each.id, each.token) for each in beaten.held}
@@ -278,9 +300,9 @@ class Pod:
 
     def _loop_limit(self) -> float:
         """How long a blocked loop is borne: no run's deadline may be outlived by more than the grace."""
-        limits = [run.timeout for run in self.roster.runs()]
-        longest = max((each for each in limits if each is not None), default=self.timing.loop_limit)
-        return longest + self.timing.overdue
+        without = self.timing.loop_limit
+        limits = (without if run.timeout is None else run.timeout for run in self.roster.runs())
+        return max(limits, default=without) + self.timing.overdue
 
     # Stop ------------------------------------------------------------------------------------------------------------
 
@@ -299,8 +321,10 @@ class Pod:
         last_call = min(self.timing.cancel_grace, grace / 3)
         self.turner.stop_claiming()
         await self._drain(ending - last_call)
-        self.crew.stop_all("shutdown", ending)
-        await self._drain(ending - last_call / 2, hurried=True)
+        # Hurried, or with nothing left to run, the last call comes sooner.
+        runs_end = min(ending, self._loop.time() + last_call)
+        self.crew.stop_all("shutdown", runs_end)
+        await self._drain(runs_end - last_call / 2, hurried=True)
         self.crew.give_back_all()
         self.clean = await self._flush(max(ending, self._loop.time() + 1.0))
         await self._sign_off()
@@ -346,6 +370,10 @@ class Pod:
             self.clean = False
         await self._hooks.drain()
         log.info("pod %s has stopped", self.label)
+
+
+def _is_suspect(job: Job) -> bool:
+    return job.crashes >= POISON_CRASHES - 1
 
 
 def _ignore(lag: float) -> None:

@@ -19,7 +19,8 @@ The turn fails as a whole or in half. Changes that were not answered are kept, i
 turn: a finish that had been accepted is accepted again, by its token. A claim that was not answered may have been
 carried out all the same: its token is remembered, and before anything new is claimed the storage is asked what that
 token holds. Nothing new is claimed meanwhile, so what waits here is never more than the pod's slots. The pause between
-turns grows from 1 s to 30 s, with jitter; one line is logged when the trouble starts and one when it is over.
+turns grows from 1 s to 30 s, with jitter; a stop cuts it short, and so does an answered beat, because then the storage
+is back. One line is logged when the trouble starts and one when it is over.
 
 What a refused Change means
 ---------------------------
@@ -29,7 +30,8 @@ an effect has happened and must not be repeated for the sake of a follow-up.
 
 At shutdown
 -----------
-`stop_claiming` first; turns go on, to write what ends during the drain. `flush` waits until nothing is left to write.
+`stop_claiming` first; turns go on, to write what ends during the drain. A claim that was under way then may still bring
+jobs: the pod gives them back. `flush` waits for it, and until nothing is left to write.
 What cannot be written by then is rescued by others: the claim's lease ends with the pod.
 """
 
@@ -45,8 +47,9 @@ from typing import Any
 import msgspec
 
 from ..core import demand, lifecycle
+from ..core.backoff import Retry
 from ..core.job import Change, Job
-from ..core.outcome import Outcome
+from ..core.outcome import Interrupted, Outcome
 from ..ports import Applied, Claimed, Lane, Storage, Want
 from .roster import Roster
 from .run import Run
@@ -94,8 +97,9 @@ class Turner:
         self._in_flight: str | None = None
         self._hungry = True
         self._nudged = asyncio.Event()
-        self._written = asyncio.Event()
+        self._written = asyncio.Event()  # nothing to write, and no claim under way that could bring something
         self._written.set()
+        self._end_pause = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._pause = 0.0
@@ -124,9 +128,9 @@ class Turner:
         change = lifecycle.finish(job, outcome, run.task.retry, self._chance.random())
         self._send_later(Finish(change, run))
 
-    def give_back(self, job: Job) -> None:
+    def give_back(self, job: Job, delay: float = 0.0) -> None:
         """Return a claim unstarted, uncharged."""
-        self._send_later(Finish(lifecycle.release(job), None))
+        self._send_later(Finish(lifecycle.finish(job, Interrupted(delay), Retry.none(), 0.0), None))
 
     def _send_later(self, finish: Finish) -> None:
         self._pending.append(finish)
@@ -136,11 +140,19 @@ class Turner:
 
     def stop_claiming(self) -> None:
         self.claiming = False
+        self._end_pause.set()
         self._nudged.set()
+
+    def storage_is_back(self) -> None:
+        """Somebody else was answered: a pause after trouble need not be waited out."""
+        self._end_pause.set()
 
     def forget(self) -> None:
         """The pod was declared lost: nothing that was claimed under its old id may be written any more."""
         self.counts["stale"] += len(self._pending)
+        for finish in self._pending:
+            if finish.run is not None:
+                self._roster.settle(finish.run)
         self._pending.clear()
         self._unanswered.clear()
 
@@ -166,7 +178,7 @@ class Turner:
             await self._nudged.wait()
             self._nudged.clear()
             if self._pause:
-                await asyncio.sleep(self._trouble_pause())
+                await self._wait_out_trouble()
             self._arm(await self.turn())
 
     async def turn(self) -> float:
@@ -191,7 +203,7 @@ class Turner:
         return self._rest(claimed if isinstance(claimed, Claimed) else None)
 
     async def flush(self) -> None:
-        """Wait until everything that has ended is written. The caller sets the limit."""
+        """Wait until everything that has ended is written, and no claim is under way. The caller sets the limit."""
         await self._written.wait()
 
     async def _send(
@@ -201,6 +213,7 @@ class Turner:
         if not wants:
             return await _caught(self._storage.apply(changes)), None
         self._in_flight = token = self._fresh_token()
+        self._written.clear()
         try:
             if not changes:
                 claimed: Any = await _caught(self._storage.claim(self.pod, token, wants))
@@ -273,7 +286,7 @@ class Turner:
     def _rest(self, claimed: Claimed | None) -> float:
         if self._pending:
             self._nudged.set()
-        else:
+        elif not self._unanswered:
             self._written.set()
             if not self._hungry and not self._roster.in_hand:
                 self.idle.set()
@@ -298,10 +311,15 @@ class Turner:
             self._pause = 0.0
             self.wake()
 
-    def _trouble_pause(self) -> float:
+    async def _wait_out_trouble(self) -> None:
         # A pod that is leaving has no time for long pauses.
         pause = self._pause if self.claiming else min(self._pause, FIRST_PAUSE)
-        return pause * (0.5 + 0.5 * self._chance.random())
+        self._end_pause.clear()
+        try:
+            async with asyncio.timeout(pause * (0.5 + 0.5 * self._chance.random())):
+                await self._end_pause.wait()
+        except TimeoutError:
+            pass
 
 
 async def _caught(call: Any) -> Any:

@@ -336,7 +336,7 @@ class MemoryStorage:
             fields |= {"deadline": None, "cancel_wanted": False}
         if change.to in CLAIMABLE:
             fields |= {"pod": None, "slot": None, "finished_at": None}
-            fields["run_at"] = change.run_at if change.run_at is not None else now + (change.delay or 0.0)
+            fields["run_at"] = max(now, change.run_at) if change.run_at is not None else now + (change.delay or 0.0)
         if change.to in TERMINAL:
             fields["finished_at"] = now
         if change.cooling is not None:

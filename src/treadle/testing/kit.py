@@ -8,6 +8,7 @@ job at enqueue, because it would hide the difference between "asked for" and "do
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Coroutine
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -40,7 +41,7 @@ class Jobs:
     """The jobs of a test."""
 
     def __init__(self) -> None:
-        self.clock = FakeClock()
+        self.clock = FakeClock(time.time())  # tasks may look at the real date: start there
         self._lent: dict[App, MemoryStorage] = {}
 
     def use(self, *apps: App) -> None:

@@ -250,7 +250,7 @@ def _sets(db: Database, change: Change, now: float) -> dict[str, Any]:
         sets["finished_token"] = change.token
     if change.to in CLAIMABLE:
         sets |= {"pod": None, "slot": None, "finished_at": None}
-        sets["run_at"] = change.run_at if change.run_at is not None else now + (change.delay or 0.0)
+        sets["run_at"] = max(now, change.run_at) if change.run_at is not None else now + (change.delay or 0.0)
     if change.to in TERMINAL:
         sets["finished_at"] = now
     if change.cooling is not None:

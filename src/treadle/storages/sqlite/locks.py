@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Final
 
+from ...core.errors import StorageUnavailable
 from . import files
 
 _PID_FIELD: Final = 24
@@ -116,9 +117,9 @@ class PodLocks:
                 if _is_still(path, descriptor):
                     self._held[pod] = descriptor
                     return
-            except BaseException:
+            except BlockingIOError:
                 os.close(descriptor)
-                raise
+                raise StorageUnavailable(f"pod {pod} is registered by another process") from None
             os.close(descriptor)
 
     def is_dead(self, pod: str) -> bool:
@@ -127,15 +128,16 @@ class PodLocks:
             return False
         return _is_free(self._path(pod))
 
-    def bury(self, pod: str) -> None:
-        """Remove the lock file of a pod that was declared lost."""
-        with contextlib.suppress(OSError):
-            os.unlink(self._path(pod))
+    def bury(self, pods: Iterable[str]) -> None:
+        """Remove the lock files of pods that were declared lost, or are gone."""
+        for pod in pods:
+            with contextlib.suppress(OSError):
+                os.unlink(self._path(pod))
 
     def drop(self, pod: str) -> None:
         descriptor = self._held.pop(pod, None)
         if descriptor is not None:
-            self.bury(pod)
+            self.bury([pod])
             os.close(descriptor)
 
     def sweep(self, pods: Iterable[str]) -> None:

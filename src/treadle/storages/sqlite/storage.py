@@ -167,7 +167,7 @@ class SQLiteStorage:
             await self._write(lambda db, _: cluster.forget(db, self._clock))
         if dead:
             await self._write(lambda db, _: cluster.declare_lost(db, dead))
-            await threads.run(lambda: [self._pods.bury(pod) for pod in dead])
+            await threads.run(lambda: self._pods.bury(dead))
             found = await self._read(lambda db: cluster.abandoned(db, limit, overdue, self._clock))
         return found
 

@@ -221,6 +221,7 @@ class Reschedule(Cases):
         job = await look(storage, await put(storage, delay=600.0))
         answer = await write(storage, lifecycle.reschedule(job, run_at=clock.now() - 5))
         assert (answer.accepted, answer.state) == (True, State.READY)
+        assert near((await look(storage, job.id)).run_at, clock.now())  # the past means now: it overtakes nobody
         assert len(await take(storage, pod)) == 1
 
     async def test_a_retrying_job_keeps_its_attempt(self, storage: Storage) -> None:

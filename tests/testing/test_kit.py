@@ -1,0 +1,115 @@
+"""The `jobs` fixture, as a user's tests use it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+
+from treadle import App, Context, Retry, Snooze
+from treadle.testing.kit import Jobs, UnexpectedFailure
+
+app = App("sqlite:///never-made.db")
+ran: list[Any] = []
+
+
+@app.task(queue="mail", retry=Retry.fixed("10s", max_attempts=3, jitter=0))
+async def welcome(ctx: Context, user_id: int, name: str = "Ada") -> str:
+    ran.append((user_id, ctx.attempt))
+    if user_id < 0 and ctx.attempt < 3:
+        raise ValueError("not yet")
+    return name
+
+
+@app.task
+def weekly() -> None:
+    ran.append("weekly")
+    raise Snooze("7d")
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    ran.clear()
+
+
+@pytest.mark.anyio
+async def test_jobs_are_kept_in_memory_and_run_when_drained(jobs: Jobs) -> None:
+    handle = await welcome.enqueue(42)
+    found = jobs.assert_enqueued(welcome, 42)
+    assert (found.id, found.state, ran) == (handle.id, "ready", [])
+    await jobs.drain()
+    assert ran == [(42, 1)]
+    assert await handle.result() == "Ada"
+
+
+@pytest.mark.anyio
+async def test_delays_come_due_as_the_clock_moves(jobs: Jobs) -> None:
+    await welcome.using(delay="3d").enqueue(1)
+    await welcome.using(delay="1d").enqueue(2)
+    await jobs.advance("2d")
+    assert ran == [(2, 1)]
+    await jobs.advance("2d")
+    assert ran == [(2, 1), (1, 1)]
+
+
+@pytest.mark.anyio
+async def test_retries_happen_at_their_own_instants(jobs: Jobs) -> None:
+    handle = await welcome.enqueue(-1)
+    begun = jobs.clock.now()
+    await jobs.advance("1h", expect_failures=True)
+    assert ran == [(-1, 1), (-1, 2), (-1, 3)]
+    job = await handle.status()
+    assert job.finished_at == dt.datetime.fromtimestamp(begun + 20, dt.UTC)
+
+
+@pytest.mark.anyio
+async def test_an_unexpected_failure_is_raised_with_the_tasks_own_trace(jobs: Jobs) -> None:
+    await welcome.enqueue(-1)
+    with pytest.raises(UnexpectedFailure, match="not yet"):
+        await jobs.drain()
+
+
+@pytest.mark.anyio
+async def test_a_task_that_always_snoozes_runs_once_per_drain(jobs: Jobs) -> None:
+    await weekly.enqueue()
+    await jobs.drain()
+    assert ran == ["weekly"]
+    await jobs.advance("21d")
+    assert len(ran) == 4
+
+
+def test_it_works_without_a_loop(jobs: Jobs) -> None:
+    welcome.enqueue_sync(7)
+    jobs.drain_sync()
+    assert ran == [(7, 1)]
+    welcome.using(delay="1h").enqueue_sync(8)
+    jobs.advance_sync("2h")
+    assert ran == [(7, 1), (8, 1)]
+
+
+def test_what_was_not_enqueued_is_named(jobs: Jobs) -> None:
+    jobs.assert_not_enqueued(welcome)
+    welcome.enqueue_sync(7)
+    with pytest.raises(AssertionError, match="user_id': 7"):
+        jobs.assert_enqueued(welcome, 8)
+    with pytest.raises(AssertionError, match="1 jobs"):
+        jobs.assert_not_enqueued(welcome)
+    assert [job.args for job in jobs.find("queue:mail")] == [{"user_id": 7}]
+
+
+def test_an_app_made_during_the_test_is_taken_over_on_request(jobs: Jobs) -> None:
+    late = App("sqlite:///never-made-either.db")
+
+    @late.task(name="late")
+    def task() -> str:
+        return "done"
+
+    jobs.use(late)
+    handle = task.enqueue_sync()
+    jobs.drain_sync()
+    assert handle.result_sync() == "done"
+
+
+def test_a_task_is_still_its_function() -> None:
+    assert app.find(welcome.name) is welcome
