@@ -24,6 +24,9 @@ from treadle.core.pod import PodCard
 from treadle.ports import Lane, Want
 
 SHOP = """
+import sys
+import threading
+
 from treadle import App
 
 app = App()
@@ -39,6 +42,12 @@ async def welcome(user_id: int) -> str:
 @app.task(name="shop.broken", queue="mail", retry=1)
 def broken() -> None:
     raise ValueError("card declined")
+
+
+@app.task(name="shop.stubborn", queue="mail")
+def stubborn() -> None:
+    print("stubborn runs", file=sys.stderr, flush=True)
+    threading.Event().wait(60)
 """
 
 

@@ -42,7 +42,7 @@ def environ(folder: Path, **more: str) -> dict[str, str]:
 
 def workers_of(pid: int) -> list[str]:
     """The command lines of the workers that this demo started."""
-    listed = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout.splitlines()
+    listed = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True).stdout.splitlines()
     return [line for line in listed if "demo_tasks:app" in line and line.split()[-1] == str(pid)]
 
 

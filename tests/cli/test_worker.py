@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,85 +116,116 @@ def test_kill_switches(treadle: Treadle, shop: str, started: dict[str, Any], mon
 # Real processes
 
 
-def worker(folder: Path, *args: str) -> subprocess.Popen[str]:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("TREADLE_")}
-    line = [sys.executable, "-m", "treadle.cli", "worker", "-A", "shop:app", "-q", "mail", *args]
-    return subprocess.Popen(line, cwd=folder, env=environ, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+class Process:
+    """`treadle worker` as a process of its own. It is killed if it outlives the test, or a minute."""
+
+    def __init__(self, folder: Path, *args: str) -> None:
+        environ = {name: value for name, value in os.environ.items() if not name.startswith("TREADLE_")}
+        line = [sys.executable, "-m", "treadle.cli", "worker", *args]
+        self.child = subprocess.Popen(line, cwd=folder, env=environ, stderr=subprocess.PIPE, text=True)
+        self._said: list[str] = []
+        self._watchdog = threading.Timer(60, self.child.kill)
+        self._watchdog.start()
+
+    def until(self, sign: str, times: int = 1) -> str:
+        """Read what it says until it has said this."""
+        assert self.child.stderr is not None
+        for line in self.child.stderr:
+            self._said.append(line)
+            times -= sign in line
+            if not times:
+                return line
+        raise AssertionError(f"it ended, and never said {sign!r}: {''.join(self._said)}")
+
+    def signal(self, number: signal.Signals) -> None:
+        self.child.send_signal(number)
+
+    def end(self) -> tuple[int, str]:
+        """Its exit code, and all that it said."""
+        assert self.child.stderr is not None
+        self._said += self.child.stderr
+        return self.child.wait(), "".join(self._said)
+
+    def clear(self) -> None:
+        self._watchdog.cancel()
+        self.child.kill()
+        self.child.wait()
+        assert self.child.stderr is not None
+        self.child.stderr.close()
+
+
+@pytest.fixture
+def worker(folder: Path, shop: str) -> Iterator[Callable[..., Process]]:
+    started: list[Process] = []
+
+    def start(*args: str, app: str = shop) -> Process:
+        started.append(Process(folder, "-A", app, "-q", "mail", *args))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.clear()
 
 
 @pytest.mark.journey
-def test_a_burst_drains_what_is_due_and_ends_with_0(shop: str, store: Store, folder: Path) -> None:
+def test_a_burst_drains_what_is_due_and_ends_with_0(worker: Callable[..., Process], store: Store) -> None:
     id = store.enqueue("shop.welcome", {"user_id": 42}, queue="mail")
-    ran = worker(folder, "--burst")
-    _, said = ran.communicate(timeout=60)
-    assert ran.returncode == 0, said
+    code, said = worker("--burst").end()
+    assert code == 0, said
     assert store.run(lambda app: app.jobs.get(id)).result == "welcome 42"
 
 
 @pytest.mark.journey
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_worker_that_drains_after_a_signal_ends_with_0(number: signal.Signals, shop: str, folder: Path) -> None:
-    ran = worker(folder)
-    assert ran.stderr is not None
-    manifest = next(line for line in ran.stderr if "queues mail:50" in line)
-    assert "treadle.pod" in manifest
-    ran.send_signal(number)
-    _, said = ran.communicate(timeout=60)
-    assert ran.returncode == 0, said
+def test_a_worker_that_drains_after_a_signal_ends_with_0(
+    number: signal.Signals, worker: Callable[..., Process]
+) -> None:
+    process = worker()
+    assert "treadle.pod" in process.until("queues mail:50")
+    process.signal(number)
+    code, said = process.end()
+    assert code == 0, said
 
 
 @pytest.mark.journey
-def test_the_third_signal_leaves_at_once_with_75(shop: str, store: Store, folder: Path) -> None:
+def test_the_third_signal_leaves_at_once_with_75(worker: Callable[..., Process], store: Store) -> None:
     store.enqueue("shop.stubborn", queue="mail")
-    ran = worker(folder)
-    assert ran.stderr is not None
+    process = worker()
     for sign in ("stubborn runs", "stopping", "hurrying"):
-        assert any(sign in line for line in ran.stderr)
-        ran.send_signal(signal.SIGTERM)
-    assert ran.wait(timeout=60) == 75
-    ran.communicate()
+        process.until(sign)
+        process.signal(signal.SIGTERM)
+    assert process.end()[0] == 75
 
 
 @pytest.mark.journey
-def test_log_lines_can_be_json(shop: str, folder: Path) -> None:
-    import json
-
-    ran = worker(folder, "--burst", "--log-format", "json")
-    _, said = ran.communicate(timeout=60)
+def test_log_lines_can_be_json(worker: Callable[..., Process]) -> None:
+    _, said = worker("--burst", "--log-format", "json").end()
     lines = [json.loads(line) for line in said.splitlines()]
     assert lines[0]["level"] == "info"
     assert {"at", "logger", "message"} <= lines[0].keys()
 
 
 @pytest.mark.journey
-def test_several_processes_share_the_work_and_end_with_0(shop: str, store: Store, folder: Path) -> None:
+def test_several_processes_share_the_work_and_end_with_0(worker: Callable[..., Process], store: Store) -> None:
     ids = [store.enqueue("shop.welcome", {"user_id": number}, queue="mail") for number in range(4)]
-    ran = worker(folder, "--processes", "2", "--burst")
-    _, said = ran.communicate(timeout=60)
-    assert ran.returncode == 0, said
+    code, said = worker("--processes", "2", "--burst").end()
+    assert code == 0, said
     assert {store.state(id) for id in ids} == {"succeeded"}
     assert said.count("queues mail:50") == 2
 
 
 @pytest.mark.journey
-def test_a_signal_to_the_parent_ends_all_its_children(shop: str, store: Store, folder: Path) -> None:
-    ran = worker(folder, "--processes", "2")
-    assert ran.stderr is not None
-    seen = 0
-    for line in ran.stderr:
-        seen += "queues mail:50" in line
-        if seen == 2:
-            break
-    ran.send_signal(signal.SIGTERM)
-    _, said = ran.communicate(timeout=60)
-    assert ran.returncode == 0, said
+def test_a_signal_to_the_parent_ends_all_its_children(worker: Callable[..., Process], store: Store) -> None:
+    process = worker("--processes", "2")
+    process.until("queues mail:50", times=2)
+    process.signal(signal.SIGTERM)
+    code, said = process.end()
+    assert code == 0, said
     assert store.run(lambda app: app.pods.list()) == []
 
 
 @pytest.mark.journey
-def test_a_child_that_refuses_its_configuration_ends_all_with_78(shop: str, folder: Path) -> None:
-    environ = {name: value for name, value in os.environ.items() if not name.startswith("TREADLE_")}
-    line = [sys.executable, "-m", "treadle.cli", "worker", "-A", "nowhere:app", "-q", "mail", "--processes", "2"]
-    ran = subprocess.run(line, cwd=folder, env=environ, capture_output=True, text=True, timeout=60)
-    assert ran.returncode == 78
-    assert "no module nowhere" in ran.stderr
+def test_a_child_that_refuses_its_configuration_ends_all_with_78(worker: Callable[..., Process]) -> None:
+    code, said = worker("--processes", "2", app="nowhere:app").end()
+    assert code == 78
+    assert "no module nowhere" in said

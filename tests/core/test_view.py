@@ -249,4 +249,4 @@ def test_the_filter_sees_where_a_job_came_from() -> None:
 
 def test_meta_that_is_no_object_comes_from_nowhere() -> None:
     row = row_of(a_job(meta="[1]"), stuck=False)
-    assert (row.parent, row.schedule, row.meta) == (None, None, [1])
+    assert (row.parent, row.schedule, row.meta) == (None, None, {})

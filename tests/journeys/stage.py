@@ -1,4 +1,4 @@
-"""The stage of a journey: a SQLite file, worker processes on it, and a driver (the test's own process) that nobody kills.
+"""The stage of a journey: a SQLite file, worker processes on it, and the test's own process as a driver nobody kills.
 
 What happened is told by three witnesses that do not depend on one another:
 
@@ -12,6 +12,7 @@ What happened is told by three witnesses that do not depend on one another:
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import signal
@@ -20,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -308,6 +309,11 @@ class Stage:
         """The pods that a process registered and whose rows are still there."""
         return [row["id"] for row in self.ask("select * from treadle_pod") if json.loads(row["card"])["pid"] == pid]
 
+    def serving(self) -> list[int]:
+        """The living processes that have a pod."""
+        cards = [json.loads(row["card"]) for row in self.ask("select card from treadle_pod where not lost")]
+        return sorted({card["pid"] for card in cards} & set(self.processes()))
+
     def held_by(self, pods: Sequence[str]) -> list[str]:
         """The jobs that are running under these pods, dead or alive."""
         running = self.ask("select id, pod from treadle_job where state = 'running'")
@@ -381,7 +387,7 @@ class Stage:
         assert self.known <= jobs.keys(), f"lost: {self.known - jobs.keys()}"
         assert jobs.keys() <= self.known | self.perhaps, "ghosts: jobs that nobody enqueued"
         for id, job in jobs.items():
-            _check_life(id, job, moves[id])
+            check_life(id, job, moves[id])
             if job["state"] == "succeeded":
                 assert (id, job["finished_token"]) in effects, f"{id} succeeded, but not under the accepted token"
         with contextlib.closing(sqlite3.connect(self.database)) as db:
@@ -399,7 +405,7 @@ class Stage:
             worker.process.wait()
 
 
-def _check_life(id: str, job: sqlite3.Row, moves: list[Move]) -> None:
+def check_life(id: str, job: Mapping[str, Any] | sqlite3.Row, moves: Sequence[Move]) -> None:
     """One job's whole history: one owner at a time, every token once, one end, and the attempts add up."""
     told = "\n".join(f"  {move}" for move in moves)
     assert job["state"] in TERMINAL, f"{id} is {job['state']}:\n{told}"
@@ -407,7 +413,7 @@ def _check_life(id: str, job: sqlite3.Row, moves: list[Move]) -> None:
     assert moves[-1].became == job["state"]
     tokens = [move.token for move in moves if move.is_claim]
     assert len(set(tokens)) == len(tokens), f"{id}: a token was used twice:\n{told}"
-    for before, move in zip(moves, moves[1:], strict=False):
+    for before, move in itertools.pairwise(moves):
         assert move.was == before.became, f"{id}: {move.was} is not what it was:\n{told}"
         assert not (move.was == "running" and move.is_claim), f"{id} had two owners:\n{told}"
         assert move.is_claim or move.token == before.token, f"{id}: changed under another token:\n{told}"

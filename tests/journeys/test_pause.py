@@ -63,10 +63,11 @@ def test_a_pod_stopped_inside_its_transaction_holds_the_others_up_but_ends_none(
     assert stage.state(long) == "running"
 
     holder.send(signal.Signals[then])
+    stage.wait(lambda: bystander.said("the storage answers again"), "the bystander goes on")
+    stage.wait(lambda: bystander.said("beats are answered again"), "and is alive to all")
     if then == "SIGKILL":
         holder.was_killed()
         stage.start(queues="other:4")
-    stage.wait(lambda: bystander.said("the storage answers again"), "the bystander goes on")
     stage.drain()
     assert len(stage.claims(long)) == 1, "expiry alone takes nothing away"
     assert {stage.job(id)["crashes"] for id in other} == {0}, "a claim that was not committed never was"

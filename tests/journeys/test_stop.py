@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 
@@ -100,28 +101,17 @@ def test_a_third_signal_ends_it_and_rescue_does_the_rest(stage: Stage) -> None:
 def test_a_supervisor_restarts_a_killed_child_and_passes_a_stop_on(stage: Stage) -> None:
     """A14, J1, for `worker --processes 2`."""
     supervisor = stage.start("--processes", "2", ready=False)
-    stage.wait(lambda: len(_children(stage, supervisor.pid)) == 2, "both children are registered")
-    ids = stage.act("gate", gate="never", until_attempt=1, count=8)
+    stage.wait(lambda: len(stage.serving()) == 2, "both children serve")
+    ids = stage.act("gate", gate="go", count=8)
     stage.wait(stage.began(*ids), "both are busy")
-    victim = _children(stage, supervisor.pid)[0]
-    import os
-
+    victim, other = stage.serving()
     os.kill(victim, signal.SIGKILL)
     stage.tally.kills += 1
-    stage.wait(
-        lambda: victim not in _children(stage, supervisor.pid) and len(_children(stage, supervisor.pid)) == 2,
-        "another child takes its place",
-    )
-    stage.open_gate("never")
+    stage.wait(lambda: len(stage.serving()) == 2 and victim not in stage.serving(), "another child takes its place")
+    stage.wait(lambda: len(stage.effects("began")) == 12, "somebody has the dead one's jobs")
+    stage.open_gate("go")
     stage.drain()
+    assert other in stage.serving()
     supervisor.send(TERM)
     assert supervisor.exit_code() == 0
     assert not stage.ask("select * from treadle_pod where not lost")
-
-
-def _children(stage: Stage, supervisor: int) -> list[int]:
-    """The children that serve, by the process ids on their pods' cards."""
-    import json
-
-    pids = [json.loads(row["card"])["pid"] for row in stage.ask("select card from treadle_pod where not lost")]
-    return sorted(pid for pid in pids if pid in stage.processes())

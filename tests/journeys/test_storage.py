@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +12,8 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 
 import pytest
+
+from treadle import StorageUnavailable
 
 from .stage import Stage
 
@@ -57,6 +60,9 @@ def test_a_full_disk_stops_the_work_and_loses_nothing(stage_on_disk: Stage, disk
     # Until what was taken for the time being has failed too.
     stage.wait(lambda: worker.said("a beat was not answered"), "not even a beat can be written")
     assert worker.lives
+    with pytest.raises(StorageUnavailable):  # an enqueue says so, and leaves nothing behind
+        for _ in range(200):
+            stage.act(gate="x" * 50_000)
 
     (disk / "filler").unlink()
     took = stage.wait(lambda: any(stage.state(id) == "succeeded" for id in left), "the work goes on")
@@ -76,11 +82,40 @@ def _fill(disk: Path) -> None:
 
 
 def test_an_outside_writer_holds_everybody_up_and_harms_nobody(stage: Stage) -> None:
-    """E1. It holds the lock longer than a call's deadline, and longer than a lease: calls time out and are repeated,
-    and when it lets go nobody is taken for dead, because nobody could have beaten."""
+    """E1, R29. It holds the lock longer than a call's deadline, and longer than a lease: calls time out and are
+    repeated. When it lets go every lease is over, and still nobody is taken for dead, because nobody could beat."""
     workers = [stage.start(call=0.7), stage.start(call=0.7)]
     running = stage.act("gate", gate="go", count=8)
     stage.wait(stage.began(*running), "both workers run jobs")
+    with _outside_writer(stage):
+        stage.open_gate("go")
+        for worker in workers:
+            stage.wait(lambda: worker.said("storage trouble"), "a worker cannot write")  # noqa: B023
+        stage.wait(lambda: _leases_have_lapsed(stage), "every lease is over")
+    more = stage.act(count=20)
+    stage.drain()
+    assert all(worker.lives for worker in workers)
+    assert len(stage.effects("effect", *running)) == 8, "nothing ran twice"
+    assert len(stage.claims(*running, *more)) == 28
+
+
+def test_a_worker_that_is_stopped_while_it_cannot_write_still_writes_what_has_ended(stage: Stage) -> None:
+    """E1 with J1: the pause after trouble has grown by then, and a stop cuts it short."""
+    worker = stage.start(call=0.3, grace=60.0)
+    running = stage.act("gate", gate="go", count=4)
+    stage.wait(stage.began(*running), "jobs run")
+    with _outside_writer(stage):
+        stage.open_gate("go")
+        stage.wait(lambda: worker.said("storage trouble"), "the worker cannot write")
+        worker.send(signal.SIGTERM)
+        stage.wait(lambda: worker.said("stopping"), "it has heard the signal")
+    assert worker.exit_code() == 0
+    assert {(job["state"], job["attempt"]) for job in stage.jobs().values()} == {("succeeded", 1)}
+
+
+@contextlib.contextmanager
+def _outside_writer(stage: Stage) -> Generator[None]:
+    """Another process has SQLite's write lock, and knows nothing of Treadle."""
     script = (
         "import sqlite3, sys\n"
         "db = sqlite3.connect(sys.argv[1], isolation_level=None, timeout=30)\n"
@@ -89,23 +124,14 @@ def test_an_outside_writer_holds_everybody_up_and_harms_nobody(stage: Stage) -> 
         "sys.stdin.read()\n"
         "db.execute('rollback')\n"
     )
-    outsider = subprocess.Popen(
-        [sys.executable, "-c", script, str(stage.database)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    try:
-        assert outsider.stdout is not None
-        assert outsider.stdout.readline() == b"held\n"
-        stage.open_gate("go")
-        for worker in workers:
-            stage.wait(lambda: worker.said("storage trouble"), "a worker cannot write")  # noqa: B023
-        stage.wait(lambda: _leases_have_lapsed(stage), "every lease is over")
-    finally:
-        outsider.communicate()
-    more = stage.act(count=20)
-    stage.drain()
-    assert all(worker.lives for worker in workers)
-    assert len(stage.effects("effect", *running)) == 8, "nothing ran twice"
-    assert len(stage.claims(*running, *more)) == 28
+    command = [sys.executable, "-c", script, str(stage.database)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as outsider:
+        try:
+            assert outsider.stdout is not None
+            assert outsider.stdout.readline() == b"held\n"
+            yield
+        finally:
+            outsider.communicate()
 
 
 def _leases_have_lapsed(stage: Stage) -> bool:

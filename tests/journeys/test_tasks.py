@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 from .journey_app import act, plain
 from .stage import Stage
 
@@ -11,7 +10,7 @@ def test_a_task_that_blocks_the_loop_beyond_the_lease_keeps_it_and_is_named(stag
     """F1. The Heart has its own thread; the log shows the line that blocks."""
     stage.start(queues="idle:1")  # somebody who would rescue, if there were anything to rescue
     (id,) = stage.act("block", seconds=6.0)
-    worker = stage.start()
+    worker = stage.start(loop_lag=2.0)
     stage.drain()
     assert len(stage.claims(id)) == 1
     assert stage.job(id)["attempt"] == 1

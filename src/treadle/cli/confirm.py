@@ -37,5 +37,8 @@ def is_attended() -> bool:
     return sys.stdin.isatty()
 
 
-def _colour(config: Config) -> tuple[int, ...] | None:
-    return None if config.color is None else tuple(bytes.fromhex(config.color.removeprefix("#")))
+def _colour(config: Config) -> tuple[int, int, int] | None:
+    if config.color is None:
+        return None
+    red, green, blue = bytes.fromhex(config.color.removeprefix("#"))
+    return red, green, blue

@@ -60,7 +60,9 @@ def demo(call: Invocation, keep: bool) -> int:
         with _stage(folder):
             return _run(call.out, folder, keep)
     finally:
-        if not keep:
+        if keep:
+            _say_where(call.out, folder)
+        else:
             shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -142,8 +144,6 @@ def _report(out: Output, scene: Scene, ending: Ending, url: str | None) -> None:
         out.warn(problem)
     if len(ending.problems) > _MOST_PROBLEMS:
         out.warn(f"and {len(ending.problems) - _MOST_PROBLEMS} more")
-    if url is not None:
-        _say_where(out, url)
     if ending.ok and not out.as_json:
         out.say(NEXT.rstrip())
 
@@ -167,10 +167,10 @@ def _as_json(scene: Scene, ending: Ending, url: str | None) -> dict[str, Any]:
     }
 
 
-def _say_where(out: Output, url: str) -> None:
-    out.say(f"\nKept, with the workers' logs: {url.removeprefix('sqlite:///').rpartition('/')[0]}\n")
+def _say_where(out: Output, folder: Path) -> None:
+    out.say(f"\nKept, with the workers' logs: {folder}\n")
     for command in ("jobs find 'state:failed'", "jobs find 'error:\"is gone\"'", "queues list"):
-        out.say(f"  treadle {command} --url {url}")
+        out.say(f"  treadle {command} --url {_url(folder)}")
 
 
 def _url(folder: Path) -> str:

@@ -114,7 +114,7 @@ class LiveView:
         blocks = _ASCII_BLOCKS if self._console.options.ascii_only else _BLOCKS
         lines = [Text(), *(_row(queue, snapshot.now, width, blocks) for queue in snapshot.queues)]
         lines.append(_workers(snapshot))
-        self._live.update(Text("\n", no_wrap=True, overflow="ellipsis").join(lines), refresh=True)
+        self._live.update(Text("\n", no_wrap=True, overflow="crop").join(lines), refresh=True)
 
     def tell(self, seconds: float, word: str, text: str) -> None:
         from rich.text import Text
@@ -183,7 +183,7 @@ def _workers(snapshot: Snapshot) -> Text:
 
     line = Text(f"  {'workers':<{_NAME_WIDTH}} ", style="bold")
     for number, (name, does) in enumerate(snapshot.workers):
-        line.append(" · " if number else "", style="not bold bright_black")
+        line.append(", " if number else "", style="not bold bright_black")
         line.append(f"{name} {does}", style="not bold red" if does == "killed" else "not bold")
     return line.append(f"  {snapshot.seconds:.0f} s", style="not bold bright_black")
 

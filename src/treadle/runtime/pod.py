@@ -176,7 +176,13 @@ class Pod:
         proves = self._storage.capabilities.proves_death
         every, jitter = (self.timing.neighbours, 0.1) if proves else (self.timing.scan, 0.5)
         self.rescuer = Rescuer(
-            self._storage, self.timing, self._chance, every=every, jitter=jitter, rescued=self._on_rescue
+            self._storage,
+            self.timing,
+            self._chance,
+            every=every,
+            jitter=jitter,
+            rescued=self._on_rescue,
+            beat_age=lambda: self.heart.beat_age,
         )
         duties: list[tuple[Service, Callable[[], bool]]] = [
             (self.rescuer, lambda: proves or self.leader.leads),

@@ -4,7 +4,9 @@ Safe to run in every pod at once: each rescue is a Change that names the claim's
 come back to life meanwhile. The loser of the race changes nothing.
 
 After a pause of its own (the process was stopped, or could not reach the storage) every lease looks over, that of the
-living too. So it then waits one beat before the first rescue, for live pods to speak.
+living too. So it then waits one beat before the first rescue, for live pods to speak. That its own pod's beats are not
+answered is the surest sign: where reads go on while somebody holds the write lock, it would otherwise see the leases
+end, and its first rescue would race with the beats of the living.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from ...ports import Abandoned, Storage
 log = logging.getLogger("treadle.rescuer")
 
 CHUNK: Final = 500
+UNHEARD: Final = 1.5  # so many beats without an answer are more than jitter
 
 
 class Rescuer:
@@ -38,6 +41,7 @@ class Rescuer:
         every: float,
         jitter: float,
         rescued: Callable[[Change, Job], None],
+        beat_age: Callable[[], float],
     ) -> None:
         self.every = every
         self.jitter = jitter
@@ -46,12 +50,14 @@ class Rescuer:
         self._timing = timing
         self._chance = chance
         self._rescued = rescued
+        self._beat_age = beat_age
         self._looked: float | None = None
         self._hold_until = 0.0
 
     async def run_once(self) -> None:
         now = time.monotonic()
-        if self._looked is not None and now - self._looked > max(3 * self.every, self._timing.beat):
+        was_away = self._looked is not None and now - self._looked > max(3 * self.every, self._timing.beat)
+        if was_away or self._beat_age() > UNHEARD * self._timing.beat:
             self._hold_until = now + self._timing.beat
         self._looked = now
         if now < self._hold_until:

@@ -15,8 +15,10 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
+import msgspec
+
 from ...core import filter as filters
-from ...core.filter import Filter
+from ...core.filter import STATES, Filter
 from ...core.job import Job, State
 from ...core.queue import QueueStats
 from ...core.view import row_of
@@ -29,8 +31,10 @@ from .terms import Condition, Terms
 FEW: Final = 20_000
 STRETCH: Final = 20_000
 MOST_LOOKED_AT: Final = 100_000
+PATIENT_WITH: Final = 60_000
 LONGEST: Final = 1.0
 _COLUMNS: Final = ", ".join(f"job.{name}" for name in JOB_COLUMNS.split(", "))
+_SEEN: Final = "case when job.state = 'ready' and job.run_at > ? then 'scheduled' else job.state end"
 _FIRST: Final = (-1e308, 0)
 
 
@@ -45,19 +49,64 @@ class _Walk:
         self.looked_at = 0
         self.cut_short = False
 
-    def newest(self, below: int | None) -> Iterator[RowTuple]:
-        """All rows, from the newest, a stretch of row numbers at a time."""
+    def is_late(self) -> bool:
+        """Whether even the looking at what was found has taken too long."""
+        if time.monotonic() > self._until + LONGEST:
+            self.cut_short = True
+        return self.cut_short
+
+    def newest(self, below: int | None, places: Condition | None = None) -> Iterator[RowTuple]:
+        """All rows, from the newest, a stretch of row numbers at a time; soon only those in the right places."""
+        sql = f"select {_COLUMNS} from treadle_job as job where job.seq >= ? and job.seq < ? and {self._where.sql}"
+        for low, high in self._stretches(below):
+            if places is not None and self.looked_at >= PATIENT_WITH:
+                yield from self._in_places(places, high)
+                return
+            yield from self._db.execute(f"{sql} order by job.seq desc", (low, high, *self._where.parameters))
+
+    def _in_places(self, places: Condition, below: int) -> Iterator[RowTuple]:
+        """The same, but by way of an index of the states in question: what is asked for is rare among the newest."""
+        newest = f"select seq from ({places.sql}) where seq < ? order by seq desc limit ?"
+        sql = f"select {_COLUMNS} from treadle_job as job where job.seq = ? and {self._where.sql}"
+        while numbers := self._db.execute(newest, (*places.parameters, below, STRETCH)).fetchall():
+            for (below,) in numbers:
+                yield from self._db.execute(sql, (below, *self._where.parameters))
+                if self.is_enough():
+                    return
+            self.looked_at += len(numbers)
+
+    def is_enough(self) -> bool:
+        """Whether the time is up, or Python has looked at all that it may."""
+        if time.monotonic() > self._until or (self._by_python and self.looked_at >= MOST_LOOKED_AT):
+            self.cut_short = True
+        return self.cut_short
+
+    def _stretches(self, below: int | None) -> Iterator[tuple[int, int]]:
+        """Ranges of row numbers, from the newest, until it has been enough."""
         (top,) = self._db.execute("select coalesce(max(seq), 0) from treadle_job").fetchone()
         high = top + 1 if below is None else min(below, top + 1)
-        sql = f"select {_COLUMNS} from treadle_job as job where job.seq >= ? and job.seq < ? and {self._where.sql}"
         while high > 0:
-            if time.monotonic() > self._until or (self._by_python and self.looked_at >= MOST_LOOKED_AT):
-                self.cut_short = True
+            if self.is_enough():
                 return
             low = max(0, high - STRETCH)
-            yield from self._db.execute(f"{sql} order by job.seq desc", (low, high, *self._where.parameters))
+            yield low, high
             self.looked_at += high - low
             high = low
+
+    def newest_counts(self, now: float) -> Iterator[tuple[str, int]]:
+        """How many of them are in which state."""
+        sql = (
+            f"select {_SEEN}, count(*) from treadle_job as job where job.seq >= ? and job.seq < ? and {self._where.sql}"
+        )
+        for low, high in self._stretches(None):
+            yield from self._db.execute(f"{sql} group by 1", (now, low, high, *self._where.parameters)).fetchall()
+
+    def few_counts(self, source: Condition, now: float) -> Iterator[tuple[str, int]]:
+        sql = (
+            f"select {_SEEN}, count(*) from treadle_job as job where job.seq in ({source.sql}) "
+            f"and {self._where.sql} group by 1"
+        )
+        yield from self._db.execute(sql, (now, *source.parameters, *self._where.parameters)).fetchall()
 
     def few(self, source: Condition, below: int | None) -> Iterator[RowTuple]:
         """The rows that an index names, from the newest."""
@@ -86,8 +135,7 @@ class _Walk:
         streams = [self._db.execute(statement("upcoming"), (*head, *after)) for head in heads]
         for _run_at, seq in heapq.merge(*streams):
             self.looked_at += 1
-            if time.monotonic() > self._until:
-                self.cut_short = True
+            if self.is_enough():
                 return
             yield from self._db.execute(sql, (seq, *self._where.parameters))
 
@@ -97,7 +145,7 @@ def find(db: Database, query: Query, clock: Clock) -> Page:
     parts = terms.take_apart(query.filter, clock)
     walk = _Walk(db, parts)
     candidates = _soonest(db, walk, query, parts, now) if query.next_first else _newest(db, walk, query, parts)
-    matching = _matching(db, candidates, parts.rest, now)
+    matching = _matching(db, walk, candidates, parts.rest, now)
     page = list(itertools.islice(matching, query.limit + 1))
     shown = page[: query.limit]
     return Page(
@@ -110,7 +158,10 @@ def find(db: Database, query: Query, clock: Clock) -> Page:
 def _newest(db: Database, walk: _Walk, query: Query, parts: Terms) -> Iterator[RowTuple]:
     below = int(query.cursor) if query.cursor else None
     source = _source(db, parts)
-    return walk.newest(below) if source is None else walk.few(source, below)
+    if source is not None:
+        return walk.few(source, below)
+    # Successes are everywhere; any other state may be rare among the newest.
+    return walk.newest(below, None if "succeeded" in parts.states else _places(db, parts))
 
 
 def _soonest(db: Database, walk: _Walk, query: Query, parts: Terms, now: float) -> Iterator[RowTuple]:
@@ -135,12 +186,18 @@ def _cursor(row: RowTuple, query: Query) -> str:
     return f"{row[8]!r}/{row[0]}" if query.next_first else str(row[0])
 
 
-def _matching(db: Database, candidates: Iterable[RowTuple], rest: Filter, now: float) -> Iterator[tuple[RowTuple, Job]]:
+def _matching(
+    db: Database, walk: _Walk, candidates: Iterable[RowTuple], rest: Filter, now: float
+) -> Iterator[tuple[RowTuple, Job]]:
     for row in candidates:
         errors = rows.last_errors(db, [(row[0], row[-1])]) if row[-1] else {}
         job = rows.job_of(row, now, errors.get(row[0], ()))
-        if job is not None and (not rest.terms or filters.matches(rest, row_of(job, stuck=False), now)):
+        if job is None:
+            continue
+        if not rest.terms or filters.matches(rest, row_of(job, stuck=False), now):
             yield row, job
+        elif walk.is_late():
+            return
 
 
 # Where an index leads ------------------------------------------------------------------------------------------------
@@ -148,14 +205,21 @@ def _matching(db: Database, candidates: Iterable[RowTuple], rest: Filter, now: f
 
 def _source(db: Database, parts: Terms) -> Condition | None:
     """A statement for the row numbers of all candidates, if an index has them and they are few."""
+    for source in (*parts.named, _places(db, parts)):
+        counting = f"select count(*) from (select 1 from ({source.sql}) limit ?)"
+        (count,) = db.execute(counting, (*source.parameters, FEW + 1)).fetchone()
+        if count <= FEW:
+            return source
+    return None
+
+
+def _places(db: Database, parts: Terms) -> Condition:
+    """A statement for the row numbers of all jobs in the states and queues in question, each by its index."""
     pieces = [piece for state in sorted(parts.states) for piece in _pieces(db, state, parts)]
-    source = Condition(
-        " union all ".join(piece.sql for piece in pieces) or "select null where false",
+    return Condition(
+        " union all ".join(piece.sql for piece in pieces) or "select null as seq where false",
         tuple(parameter for piece in pieces for parameter in piece.parameters),
     )
-    counting = f"select count(*) from (select 1 from ({source.sql}) limit ?)"
-    (count,) = db.execute(counting, (*source.parameters, FEW + 1)).fetchone()
-    return source if count <= FEW else None
 
 
 def _pieces(db: Database, state: str, parts: Terms) -> list[Condition]:
@@ -183,18 +247,22 @@ def count(db: Database, filter: Filter, cap: int, clock: Clock) -> dict[State, i
     now = clock.now()
     parts = terms.take_apart(filter, clock)
     counts: dict[State, int] = {}
-    if parts.rest.terms:
-        walk = _Walk(db, parts)
-        source = _source(db, parts)
-        candidates = walk.newest(None) if source is None else walk.few(source, None)
-        for _, job in _matching(db, candidates, parts.rest, now):
-            counts[job.state] = min(cap, counts.get(job.state, 0) + 1)
+    if parts.by_place:
+        for state in sorted(parts.states):
+            if found := _count_state(db, state, parts, cap, now):
+                counts[State(state)] = found
         return counts
-    for state in sorted(parts.states):
-        found = _count_state(db, state, parts, cap, now)
-        if found:
-            counts[State(state)] = found
-    return counts
+    source = _source(db, parts)
+    walk = _Walk(db, parts)
+    if parts.rest.terms:
+        candidates = walk.newest(None) if source is None else walk.few(source, None)
+        for _, job in _matching(db, walk, candidates, parts.rest, now):
+            counts[job.state] = counts.get(job.state, 0) + 1
+    else:
+        for name, found in walk.newest_counts(now) if source is None else walk.few_counts(source, now):
+            if name in STATES:
+                counts[State(name)] = counts.get(State(name), 0) + found
+    return {state: min(cap, found) for state, found in counts.items()}
 
 
 def _count_state(db: Database, state: str, parts: Terms, cap: int, now: float) -> int:
@@ -208,7 +276,7 @@ def _count_state(db: Database, state: str, parts: Terms, cap: int, now: float) -
 
 
 def _only(parts: Terms, state: str) -> Terms:
-    return Terms(parts.conditions, parts.rest, frozenset({state}), parts.queues)
+    return msgspec.structs.replace(parts, states=frozenset({state}))
 
 
 def queues(db: Database, clock: Clock) -> list[QueueStats]:

@@ -8,6 +8,8 @@ negated term is one that is *not true*, also where a column is null.
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -58,6 +60,8 @@ class Terms(Struct, frozen=True):
     rest: Filter  # what only Python can test
     states: frozenset[str]  # where matches can be
     queues: tuple[str, ...] | None  # in which queues; None: in all
+    named: tuple[Condition, ...]  # statements for the row numbers of all candidates, by their id or a tag
+    by_place: bool  # nothing but state and queue is asked for
 
 
 def take_apart(filter: Filter, clock: Clock) -> Terms:
@@ -66,20 +70,36 @@ def take_apart(filter: Filter, clock: Clock) -> Terms:
     rest: list[Term] = []
     states = frozenset(state.value for state in State)
     queues: tuple[str, ...] | None = None
+    named: list[Condition] = []
     for term in filter.terms:
         condition = _condition(term, clock, now)
         if condition is None:
             rest.append(term)
+            conditions += _implied(term)
         else:
             conditions.append(condition)
-        if not term.negated:
+        if term.negated:
             if term.key == "state":
-                states &= {value.text for value in term.values}
-            elif term.key == "is":
-                states &= frozenset[str]().union(*(_STATES_OF.get(value.text, states) for value in term.values))
-            elif term.key == "queue" and all(value.op == "" for value in term.values):
-                queues = tuple({value.text for value in term.values})
-    return Terms(tuple(conditions), Filter(tuple(rest)), states, queues)
+                states -= {value.text for value in term.values}
+        elif term.key == "state":
+            states &= {value.text for value in term.values}
+        elif term.key == "is":
+            states &= frozenset[str]().union(*(_STATES_OF.get(value.text, states) for value in term.values))
+        elif term.key == "queue" and all(value.op == "" for value in term.values):
+            queues = tuple({value.text for value in term.values})
+        elif term.key in ("id", "tag"):
+            named.append(_named(term))
+    by_place = all(term.key == "state" or (term.key == "queue" and not term.negated) for term in filter.terms)
+    return Terms(tuple(conditions), Filter(tuple(rest)), states, queues, tuple(named), by_place)
+
+
+def _named(term: Term) -> Condition:
+    table = "treadle_job" if term.key == "id" else "treadle_job_tag"
+    names = [_name(term.key, value) for value in term.values]
+    return Condition(
+        " union ".join(f"select seq from {table} where {name.sql}" for name in names),
+        tuple(parameter for name in names for parameter in name.parameters),
+    )
 
 
 def joined(conditions: Sequence[Condition]) -> Condition:
@@ -98,6 +118,28 @@ def _condition(term: Term, clock: Clock, now: float) -> Condition | None:
     parameters = tuple(parameter for part in known for parameter in part.parameters)
     any_of = " or ".join(f"({part.sql})" for part in known)
     return Condition(f"({any_of}) is not true" if term.negated else f"({any_of})", parameters)
+
+
+def _implied(term: Term) -> list[Condition]:
+    """What must hold wherever the term does: the database passes over the other rows, and Python never sees them."""
+    root = term.key.partition(".")[0]
+    if term.negated:
+        return []
+    if root in ("error", "cause"):
+        return [Condition("job.error_count > 0")]
+    if root == "reason":
+        return [Condition("job.reason is not null")]
+    if root in ("parent", "schedule", "flow"):
+        return [Condition("job.meta is not null")]
+    if root in ("args", "meta", "result") and all(_is_spelt(value) for value in term.values):
+        found = " or ".join([f"instr(job.{root}, ?)"] * len(term.values))
+        return [Condition(f"({found})", tuple(value.text for value in term.values))]
+    return []
+
+
+def _is_spelt(value: Value) -> bool:
+    """Whether a match has these very characters in its JSON: not numbers with a fraction, not what JSON escapes."""
+    return value.op in ("", "*") and re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*|[1-9][0-9]{0,14}", value.text) is not None
 
 
 def _value(key: str, value: Value, clock: Clock, now: float) -> Condition | None:
@@ -121,7 +163,10 @@ def _name(column: str, value: Value) -> Condition:
     if not value.text:
         return Condition(f"{column} is not null")
     # Not LIKE, where case does not count, and not GLOB, where [ and ? mean something.
-    return Condition(f"({column} >= ? and substr({column}, 1, ?) = ?)", (value.text, len(value.text), value.text))
+    beyond = value.text + chr(sys.maxunicode)
+    return Condition(
+        f"({column} between ? and ? and substr({column}, 1, ?) = ?)", (value.text, beyond, len(value.text), value.text)
+    )
 
 
 def _within(column: str, bounds: Interval) -> Condition:
