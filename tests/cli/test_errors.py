@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import click
 import pytest
 
@@ -81,6 +85,15 @@ def test_a_closed_pipe_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
         patch.setattr(errors, "_forget_stdout", lambda: None)
         assert guard(fail, trace=False) == 0
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_a_full_disk_behind_stdout_is_one_line() -> None:
+    with Path("/dev/full").open("w") as full:
+        line = [sys.executable, "-m", "treadle.cli", "--help"]
+        ran = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert ran.returncode == 1
+    assert ran.stderr == "treadle: [Errno 28] No space left on device; --traceback shows where\n"
 
 
 def test_what_a_command_returns_is_the_code() -> None:

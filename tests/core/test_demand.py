@@ -12,7 +12,9 @@ from treadle.core.queue import Queue
 A, B = frozenset({"a"}), frozenset({"b"})
 
 
-def a_room(queue: str = "mail", *, slots: int = 10, running: int = 0, most: int | None = None, **groups: int | None) -> Room:
+def a_room(
+    queue: str = "mail", *, slots: int = 10, running: int = 0, most: int | None = None, **groups: int | None
+) -> Room:
     named = {"a": A, "b": B}
     members = tuple(Group(named[name], places) for name, places in groups.items()) or (Group(A, None),)
     return Room(queue, slots, running, members, most)

@@ -49,8 +49,8 @@ def stage_on(
                 stage.check()
         finally:
             stage.close()
-        record_property("kills", stage.tally.kills)
-        record_property("recoveries", stage.tally.recoveries)
+            record_property("kills", stage.tally.kills)
+            record_property("recoveries", stage.tally.recoveries)
 
 
 @pytest.fixture

@@ -43,10 +43,10 @@ async def _act(ctx: Context, what: str, seconds: float, gate: str) -> None:
         case "sleep":
             await asyncio.sleep(seconds)
         case "gate":
-            await _at_gate(gate)
+            await _at_gate(ctx, gate)
         case "effect, then gate":
             note(ctx, "effect")
-            await _at_gate(gate)
+            await _at_gate(ctx, gate)
         case "deaf":
             while not is_open(gate):
                 try:
@@ -97,8 +97,9 @@ async def newer(ctx: Context) -> None:
     note(ctx, "effect")
 
 
-async def _at_gate(gate: str) -> None:
-    while not is_open(gate):
+async def _at_gate(ctx: Context, gate: str) -> None:
+    """Until the gate is open, for all or for this attempt."""
+    while not (is_open(gate) or is_open(f"{gate}.{ctx.attempt}")):
         await asyncio.sleep(0.01)
 
 

@@ -140,6 +140,8 @@ def test_twenty_kills_in_a_row_lose_nothing_and_each_is_made_good_within_two_sec
         stage.drain()  # a job that was met by three kills would be poison, and rightly so
     assert [job["state"] for job in stage.jobs().values()] == ["succeeded"] * 500
     assert len(stage.tally.recoveries) >= 10, "most kills should have met a worker with jobs in hand"
+    for worker in workers:
+        stage.wait(worker.is_serving, "both serve again")
 
 
 # By the job itself ---------------------------------------------------------------------------------------------------

@@ -12,33 +12,36 @@ from .stage import Stage
 
 @pytest.mark.parametrize("part", ["beat", "finish"])
 def test_a_pod_stopped_beyond_its_lease_loses_its_jobs_and_comes_back_as_another(stage: Stage, part: str) -> None:
-    """B1. The zombie holds its flock, so nothing proves it dead: its lease decides. Stopped before a beat it hears
-    from that beat that it was lost; stopped before a finish, its finish is refused. It stops outside any transaction:
-    the others can write."""
+    """B1, P3. The zombie holds its flock, so nothing proves it dead: its lease decides. It wakes while its job runs
+    elsewhere, under another token. Stopped before a beat it hears from that beat that it was lost, and stops its run;
+    stopped before a finish, its finish is refused. (It stops outside any transaction: the others can write.)"""
     (id,) = stage.act("gate", gate="go")
     zombie = stage.start(point=(part, "group.before_begin", "SIGSTOP"))
     stage.wait(stage.began(id), "the job runs")
     if part == "finish":
-        stage.open_gate("go")
+        stage.open_gate("go.1")
     stage.wait(zombie.has_stopped, "the pod is stopped")
     neighbour = stage.start()
     stage.wait(lambda: len(stage.effects("began", id)) == 2, "the job runs again, in the neighbour")
-    stage.open_gate("go")
-    stage.drain()
-    assert stage.job(id)["crashes"] == 1
 
     zombie.send(signal.SIGCONT)
     stage.wait(lambda: zombie.said("was declared lost"), "the zombie hears that it was lost")
     if part == "finish":
         stage.wait(lambda: zombie.said("came too late"), "its finish is refused")
-    assert neighbour.lives
+    stage.wait(lambda: zombie.pid in stage.serving(), "it registers anew")
+    assert stage.state(id) == "running"
+    stage.open_gate("go")
+    stage.drain()
+    accepted = stage.job(id)["finished_token"]
+    assert [each.pid for each in stage.effects("effect", id) if each.token == accepted] == [neighbour.pid]
+    assert len(stage.effects("effect", id)) == (2 if part == "finish" else 1)
+    assert (stage.job(id)["attempt"], stage.job(id)["crashes"]) == (2, 1)
+
     neighbour.send(signal.SIGTERM)
     assert neighbour.exit_code() == 0
     later = stage.act(count=5)
     stage.drain()
-    assert {each.pid for each in stage.effects("effect", *later)} == {zombie.pid}, "it goes on working, as a new pod"
-    accepted = stage.job(id)["finished_token"]
-    assert [each.pid for each in stage.effects("effect", id) if each.token == accepted] == [neighbour.pid]
+    assert {each.pid for each in stage.effects("effect", *later)} == {zombie.pid}, "it goes on working"
 
 
 @pytest.mark.parametrize("step", ["group.begun", "group.before_commit"])

@@ -6,6 +6,8 @@ import os
 import signal
 import time
 
+import pytest
+
 from .journey_app import act, plain
 from .stage import Stage
 
@@ -32,6 +34,20 @@ def test_a_stop_claims_nothing_more_and_lets_running_jobs_end(stage: Stage) -> N
     stage.start()
     stage.drain()
     assert len(stage.effects()) == 10
+
+
+@pytest.mark.parametrize("step", ["group.before_begin", "group.before_commit"])
+def test_a_claim_that_is_under_way_when_the_stop_comes_is_given_back(stage: Stage, step: str) -> None:
+    """J1, P7. The pod had nothing to drain, and used to sign off before the answer: the jobs were left to rescue,
+    and charged with a crash."""
+    stage.act(count=3)
+    worker = stage.start(point=("claim", step, "SIGTERM"), ready=False)
+    assert worker.exit_code() == 0, worker.log
+    assert {(job["state"], job["attempt"]) for job in stage.jobs().values()} == {("ready", 0)}
+    assert len(stage.claims()) == 3
+    stage.start()
+    stage.drain()
+    assert {(job["state"], job["attempt"], job["crashes"]) for job in stage.jobs().values()} == {("succeeded", 1, 0)}
 
 
 def test_a_worker_that_stops_under_load_charges_nobody_for_it(stage: Stage) -> None:

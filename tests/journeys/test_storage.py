@@ -60,15 +60,19 @@ def test_a_full_disk_stops_the_work_and_loses_nothing(stage_on_disk: Stage, disk
     # Until what was taken for the time being has failed too.
     stage.wait(lambda: worker.said("a beat was not answered"), "not even a beat can be written")
     assert worker.lives
-    with pytest.raises(StorageUnavailable):  # an enqueue says so, and leaves nothing behind
-        for _ in range(200):
-            stage.act(gate="x" * 50_000)
+    with pytest.raises(StorageUnavailable):  # whoever enqueues is told so, and nothing is left behind
+        _enqueue_in_vain(stage)
 
     (disk / "filler").unlink()
     took = stage.wait(lambda: any(stage.state(id) == "succeeded" for id in left), "the work goes on")
     assert took < 10.0, f"it went on {took:.1f} s after there was room again"
     stage.drain()
     assert {job["state"] for job in stage.jobs().values()} == {"succeeded"}
+
+
+def _enqueue_in_vain(stage: Stage) -> None:
+    for _ in range(200):
+        stage.act(gate="x" * 50_000)
 
 
 def _fill(disk: Path) -> None:

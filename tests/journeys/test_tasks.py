@@ -35,6 +35,18 @@ def test_a_loop_blocked_for_ever_ends_the_worker_and_its_jobs_are_rescued(stage:
     assert {stage.state(id) for id in ids} == {"succeeded"}
 
 
+def test_a_task_without_a_deadline_may_block_the_loop_beyond_its_neighbours_deadline(stage: Stage) -> None:
+    """R21. The limit is the longest among the runs, and a run without a deadline has the longest of all."""
+    ids = stage.enqueue(
+        act.using(timeout="1s").bind("gate", gate="never", until_attempt=1),
+        act.using(timeout=None).bind("block", seconds=4.0),
+    )
+    worker = stage.start(overdue=1.0)
+    stage.drain()
+    assert {stage.state(id) for id in ids} == {"succeeded"}
+    assert {each.pid for each in stage.effects()} == {worker.pid}
+
+
 def test_nothing_that_a_task_raises_ends_the_worker(stage: Stage) -> None:
     """F5, F6, R46: it is that job's error."""
     worker = stage.start()

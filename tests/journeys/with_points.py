@@ -14,6 +14,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,8 @@ class Point:
             self._spent = True
             # To this very thread: it must not get one step further while the kernel stops the others.
             signal.pthread_kill(threading.get_ident(), self._signal)
+            if self._signal is signal.SIGTERM:
+                time.sleep(0.3)  # the worker shall hear it while this write is still under way
 
     def _when_asked(self, part: str) -> None:
         match part:

@@ -148,13 +148,19 @@ class World:
 
     @asynccontextmanager
     async def pod(
-        self, *, storage: Any = None, slots: int = 10, timing: Timing = QUICK, **more: Any
+        self,
+        *,
+        storage: Any = None,
+        slots: int = 10,
+        queues: dict[str, int] | None = None,
+        timing: Timing = QUICK,
+        **more: Any,
     ) -> AsyncIterator[Pod]:
         pod = Pod(
             storage=storage or self.storage,
             registry=self.registry,
             executors={"async": AsyncExecutor(), "thread": ThreadExecutor(4)},
-            queues={"default": slots},
+            queues=queues or {"default": slots},
             door=self.client,
             timing=timing,
             limits=Limits(),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 import threading
 
 import pytest
 
+from treadle.context import Context
 from treadle.core.job import State
+from treadle.hooks import Hooks
 from treadle.runtime.pod import Pod
 
 from .conftest import QUICK, World
@@ -437,3 +440,115 @@ async def test_a_pod_that_stops_twice_stops_once(world: World) -> None:
         await asyncio.gather(pod.stop(), pod.stop())
         assert isinstance(pod, Pod)
         assert QUICK.lease == pod.timing.lease
+
+
+async def test_a_heart_that_died_is_started_again(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """Without a beat the pod fences itself, and nobody would ever unfence it."""
+    async with world.pod() as pod:
+        pod.heart.stop()
+        async with asyncio.timeout(5):
+            while pod.heart.alive:
+                await asyncio.sleep(0.005)
+            while not pod.heart.alive:
+                await asyncio.sleep(0.005)
+        await world.wait_for(await world.enqueue(world.act, "return"), State.SUCCEEDED)
+    assert any("heart" in record.message for record in caplog.records)
+
+
+async def test_follow_ups_come_with_the_success_and_not_without(world: World) -> None:
+    @world.registry.task(name="leader", retry=1)
+    async def leads(ctx: Context, fails: bool) -> None:
+        ctx.follow(world.act.bind("return"))
+        if fails:
+            raise ValueError("after all")
+
+    async with world.pod():
+        await world.wait_for(await world.enqueue(leads, True), State.FAILED)
+        good = await world.enqueue(leads, False)
+        await world.wait_for(good, State.SUCCEEDED)
+        async with asyncio.timeout(5):
+            while len(world.storage._rows) < 3:
+                await asyncio.sleep(0.005)
+        followers = [row.job for row in world.storage._rows.values() if row.job.task == "act"]
+        assert len(followers) == 1
+        assert followers[0].meta is not None and good in followers[0].meta
+
+
+async def test_hooks_hear_of_a_job_after_its_commit(world: World) -> None:
+    heard: list[tuple[str, str]] = []
+    hooks = Hooks()
+    for name in ("started", "succeeded", "retried", "failed"):
+        hooks.add(name, lambda job, name=name: heard.append((name, job.state)))
+    async with world.pod(hooks=hooks):
+        await world.wait_for(await world.enqueue(world.act, "return"), State.SUCCEEDED)
+        await world.wait_for(await world.enqueue(world.act, "raise"), State.FAILED)
+        async with asyncio.timeout(5):
+            while ("failed", "failed") not in heard:
+                await asyncio.sleep(0.005)
+    assert heard[:2] == [("started", "running"), ("succeeded", "succeeded")]
+    assert [name for name, _ in heard].count("retried") == 2
+
+
+async def test_burst_ends_when_nothing_is_due(world: World) -> None:
+    ids = [await world.enqueue(world.act, "return") for _ in range(30)]
+    later = await world.enqueue(world.act, "return", delay="1h")
+    async with world.pod(slots=4) as pod:
+        async with asyncio.timeout(5):
+            await pod.turner.idle.wait()
+        assert {(await world.job(id)).state for id in ids} == {State.SUCCEEDED}
+        assert (await world.job(later)).state is State.SCHEDULED
+
+
+async def test_an_idle_queue_does_not_starve_a_full_one_beside_it(world: World) -> None:
+    """The empty answer of one queue once ended the hunger of the whole pod: jobs of the full queue then waited for the
+    poll each time, 20 s instead of 0.6 s for forty jobs in two slots."""
+
+    @world.registry.task(name="brief", queue="full")
+    async def brief() -> None:
+        await asyncio.sleep(0.01)
+
+    ids = [await world.enqueue(brief) for _ in range(40)]
+    slow_poll = dataclasses.replace(QUICK, poll=30.0)
+    async with world.pod(timing=slow_poll, queues={"full": 2, "idle": 10}), asyncio.timeout(8):
+        for id in ids:
+            await world.wait_for(id, State.SUCCEEDED)
+
+
+async def test_a_place_that_becomes_free_in_a_full_executor_is_used_at_once(world: World) -> None:
+    """The queue was asked only for async tasks while all threads were busy; that empty answer must not let it rest."""
+    ids = [await world.enqueue(world.plain, "return") for _ in range(12)]
+    slow_poll = dataclasses.replace(QUICK, poll=30.0)
+    async with world.pod(timing=slow_poll), asyncio.timeout(8):
+        for id in ids:
+            await world.wait_for(id, State.SUCCEEDED)
+
+
+async def test_a_due_time_is_not_forgotten_over_turns_that_claim_nothing(world: World) -> None:
+    """A turn that only writes once set the timer back to the poll: what was due in 0.2 s then came up to a poll late."""
+    slow_poll = dataclasses.replace(QUICK, poll=30.0)
+    hanging = await world.enqueue(world.act, "hang")
+    due = await world.enqueue(world.act, "return", delay="300ms")
+    async with world.pod(timing=slow_poll), asyncio.timeout(5):
+        await world.wait_for(hanging, State.RUNNING)
+        world.release.set()
+        await world.wait_for(hanging, State.SUCCEEDED)
+        await world.wait_for(due, State.SUCCEEDED)
+
+
+async def test_a_wake_during_a_claim_is_not_forgotten(world: World) -> None:
+    """The claim has looked and found nothing; a job comes, and its wake arrives before the claim's answer."""
+    slow_poll = dataclasses.replace(QUICK, poll=30.0)
+    claim, waiting, go_on = world.storage.claim, asyncio.Event(), asyncio.Event()
+
+    async def slow_answer(*args):  # type: ignore[no-untyped-def]
+        claimed = await claim(*args)
+        waiting.set()
+        await go_on.wait()
+        return claimed
+
+    world.storage.claim = slow_answer  # type: ignore[method-assign]
+    async with world.pod(timing=slow_poll), asyncio.timeout(5):
+        await waiting.wait()
+        job = await world.enqueue(world.act, "return")
+        go_on.set()
+        await world.wait_for(job, State.SUCCEEDED)

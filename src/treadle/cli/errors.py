@@ -90,6 +90,11 @@ def guard(call: Callable[[], object], *, trace: bool) -> int:
         for line in lines_of(error):
             click.echo(line, err=True)
         return code_of(error)
+    except OSError as error:  # the machine's, not ours: a full disk behind stdout, a file that may not be read
+        _show(trace)
+        click.echo(f"treadle: {error}; --traceback shows where", err=True)
+        _forget_stdout()
+        return FAILED
 
 
 def _usage(error: click.ClickException) -> str:

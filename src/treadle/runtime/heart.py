@@ -82,9 +82,11 @@ class Heart:
 
     # For the pod -----------------------------------------------------------------------------------------------------
 
-    def start(self, pod: str) -> None:
-        """Beat for a pod that has just registered (which is as good as a beat)."""
-        self.serve(pod)
+    def start(self, pod: str, *, registered: bool = True) -> None:
+        """Beat for a pod. If it has just registered, that is as good as a beat."""
+        self._pod = pod
+        if registered:
+            self.serve(pod)
         self._stopping = False
         self._thread = threading.Thread(target=self._live, name="treadle-heart", daemon=True)
         self._thread.start()

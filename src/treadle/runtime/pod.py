@@ -113,6 +113,7 @@ class Pod:
         self._unlisten = self._storage.listen(self._on_wake)
         self._background = [asyncio.create_task(each.run(), name=each.service.name) for each in self._rounds]
         log.info("%s", self.manifest())
+        self._background.append(asyncio.create_task(self._watch_heart(), name="heart watch"))
         self._background.append(asyncio.create_task(self._turn(), name="turner"))
 
     def manifest(self) -> str:
@@ -216,6 +217,14 @@ class Pod:
                 log.warning("first look for dead neighbours: %s", error)
         await asyncio.sleep(self.timing.start_jitter * self._chance.random())
         await self.turner.run()
+
+    async def _watch_heart(self) -> None:
+        """Heart and loop watch each other: a pod without a beat would be fenced for ever, and nobody would know."""
+        while True:
+            await asyncio.sleep(self.timing.beat)
+            if not self.heart.alive:
+                log.critical("the heart of pod %s has stopped beating; it is started again", self.label)
+                self.heart.start(self.id, registered=False)
 
     # While it runs ---------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ class Roster:
         self.settings: dict[str, Queue] = {}
         self.live_pods = 1
         self.in_hand: dict[tuple[str, str], Run] = {}  # (job id, token) → its run, ended or not
+        self.kinds = sum(bool(names) for names in tasks.values())  # executors that have tasks at all
         self._executors = executors
         self._tasks = tasks
         self._free = {name: list(range(slots, 0, -1)) for name, slots in queues.items()}

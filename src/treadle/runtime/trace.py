@@ -51,9 +51,9 @@ def mask(text: str) -> str:
 
 def _type_name(exception: BaseException) -> str:
     kind = type(exception)
-    return (
-        kind.__qualname__ if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}.{kind.__qualname__}"
-    )
+    # Ours are known by the name that users import.
+    is_plain = kind.__module__ in ("builtins", "__main__") or kind.__module__.startswith("treadle.core.")
+    return kind.__qualname__ if is_plain else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _words(exception: BaseException) -> str:
@@ -66,7 +66,7 @@ def _words(exception: BaseException) -> str:
 def _trace(exception: BaseException) -> str:
     try:
         summary = traceback.TracebackException.from_exception(exception, limit=-FRAME_LIMIT, compact=True)
-        return "".join(summary.format())
+        return "".join(summary.format())[-4 * TEXT_LIMIT :]  # before the masks look at it: it may be endless
     except BaseException as worse:
         return f"<no trace: {type(worse).__name__}>"
 

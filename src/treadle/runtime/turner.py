@@ -9,9 +9,10 @@ in one commit.
 
 What starts a turn
 ------------------
-A run that ended, a wake, the next known due time, or the poll. After a claim that brought something the Turner looks
-again with the next turn; after an empty one it rests. A claim asks for no more than can start at once, so nothing that
-was claimed waits in memory.
+A run that ended, a wake, the next known due time, or the poll. Hunger is kept queue by queue: a queue that gave
+something is asked again with the next turn, one that had nothing rests until a wake or the poll. (One hunger for all
+would let an idle queue's empty answer starve a full one beside it.) A claim asks for no more than can start at once,
+so nothing that was claimed waits in memory.
 
 When the storage is away
 ------------------------
@@ -95,12 +96,13 @@ class Turner:
         self._pending: list[Finish] = []
         self._unanswered: list[str] = []  # tokens of claims whose answer was lost
         self._in_flight: str | None = None
-        self._hungry = True
+        self._hungry = set(roster.queues)  # queues that may have work for us
         self._nudged = asyncio.Event()
         self._written = asyncio.Event()  # nothing to write, and no claim under way that could bring something
         self._written.set()
         self._end_pause = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
+        self._due_at: float | None = None  # by the loop's clock
         self._loop = asyncio.get_running_loop()
         self._pause = 0.0
         self._tokens = 0
@@ -109,8 +111,8 @@ class Turner:
     # What others tell the Turner -------------------------------------------------------------------------------------
 
     def wake(self) -> None:
-        """There may be work. Called on the loop."""
-        self._hungry = True
+        """There may be work in any queue. Called on the loop."""
+        self._hungry.update(self._roster.queues)
         self._nudged.set()
 
     def finished(self, run: Run, outcome: Outcome) -> None:
@@ -189,6 +191,9 @@ class Turner:
         wants = () if self._unanswered else self._wants()
         if not finishes and not wants:
             return self._rest(None)
+        # Hunger ends before the question leaves, not when the answer comes: a wake in between must not be forgotten.
+        # A queue that is asked only for some executors' tasks, because the others are full, stays hungry.
+        self._hungry -= {want.queue for want in wants if len(want.lanes) == self._roster.kinds}
         applied, claimed = await self._send(finishes, wants)
         trouble = applied if isinstance(applied, BaseException) else None
         if isinstance(applied, BaseException):
@@ -199,6 +204,7 @@ class Turner:
             self._take(claimed)
         elif claimed is not None:
             trouble = trouble or claimed
+            self._hungry.update(want.queue for want in wants)
         self._note(trouble)
         return self._rest(claimed if isinstance(claimed, Claimed) else None)
 
@@ -262,7 +268,7 @@ class Turner:
                     self._roster.settle(run)
 
     def _take(self, claimed: Claimed) -> None:
-        self._hungry = bool(claimed.jobs)
+        self._hungry.update(job.queue for job in claimed.jobs)
         if claimed.jobs:
             self.counts["claimed"] += len(claimed.jobs)
             self.idle.clear()
@@ -271,9 +277,10 @@ class Turner:
     def _wants(self) -> tuple[Want, ...]:
         if not (self._hungry and self.claiming and self._may_claim()):
             return ()
-        asks = demand.plan(self._roster.rooms(), self._batch)
+        rooms = [room for room in self._roster.rooms() if room.queue in self._hungry]
         return tuple(
-            Want(ask.queue, ask.limit, tuple(Lane(tasks, limit) for tasks, limit in ask.groups)) for ask in asks
+            Want(ask.queue, ask.limit, tuple(Lane(tasks, limit) for tasks, limit in ask.groups))
+            for ask in demand.plan(rooms, self._batch)
         )
 
     def _fresh_token(self) -> str:
@@ -292,7 +299,17 @@ class Turner:
                 self.idle.set()
         if claimed is not None and claimed.more and self._wants():
             self._nudged.set()  # the batch was cut: there is room, and there is more
-        return demand.rest(claimed.next_due if claimed else None, self._poll, self._chance.random())
+        return demand.rest(self._next_due(claimed), self._poll, self._chance.random())
+
+    def _next_due(self, claimed: Claimed | None) -> float | None:
+        """Seconds until the next job that we know of falls due. Remembered over turns that claimed nothing or asked only
+        some queues; an instant too early costs one look."""
+        now = self._loop.time()
+        known = [] if self._due_at is None or self._due_at <= now else [self._due_at]
+        if claimed is not None and claimed.next_due is not None:
+            known.append(now + claimed.next_due)
+        self._due_at = min(known, default=None)
+        return None if self._due_at is None else self._due_at - now
 
     def _arm(self, rest: float) -> None:
         if self._timer is not None:

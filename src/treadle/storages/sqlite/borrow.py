@@ -32,10 +32,9 @@ def borrow(connection: object, path: str, clock: Clock) -> BorrowedConnection:
 
 
 def _check_file(connection: sqlite3.Connection, path: str) -> None:
-    listed = _Cursors(connection).execute("pragma database_list").fetchall()
+    with _plain_text(connection):
+        listed = _Cursors(connection).execute("pragma database_list").fetchall()
     file = next((row[2] for row in listed if row[1] == "main"), "")
-    if isinstance(file, bytes):
-        file = os.fsdecode(file)
     if not file or not os.path.exists(file) or not os.path.samefile(file, path):
         raise StorageUnavailable(
             f"the connection is on {file or 'a database in memory'}, and the jobs are in {path}: "
@@ -66,23 +65,30 @@ class BorrowedConnection:
     def _at_work(self) -> Generator[_Cursors]:
         """Our statements on the caller's connection: all of them take effect, or none; its settings stay its own."""
         db = _Cursors(self._connection)
-        text_factory, self._connection.text_factory = self._connection.text_factory, str
         try:
-            # It would checkpoint at some commit, beside our writer's: see `connect`.
-            db.execute("pragma wal_autocheckpoint = 0")
-            db.execute("savepoint treadle")
-            try:
-                yield db
-            except BaseException:
-                if self._connection.in_transaction:
-                    db.execute("rollback to treadle")
-                    db.execute("release treadle")
-                raise
-            db.execute("release treadle")
+            with _plain_text(self._connection):
+                # It would checkpoint at some commit, beside our writer's: see `connect`.
+                db.execute("pragma wal_autocheckpoint = 0")
+                db.execute("savepoint treadle")
+                try:
+                    yield db
+                except BaseException:
+                    if self._connection.in_transaction:
+                        db.execute("rollback to treadle")
+                        db.execute("release treadle")
+                    raise
+                db.execute("release treadle")
         except sqlite3.OperationalError as error:
             raise _explained(error) from error
-        finally:
-            self._connection.text_factory = text_factory
+
+
+@contextmanager
+def _plain_text(connection: sqlite3.Connection) -> Generator[None]:
+    text_factory, connection.text_factory = connection.text_factory, str
+    try:
+        yield
+    finally:
+        connection.text_factory = text_factory
 
 
 class _Cursors:

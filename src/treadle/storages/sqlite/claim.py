@@ -55,10 +55,11 @@ def _survey(db: Database, want: Want, now: float) -> tuple[dict[int, list[str]],
     levels: dict[int, list[str]] = {}
     upcoming = math.inf
     for task, priority, first_at, next_at in db.execute(_HEADS, (want.queue, now)):
-        if task in known:
+        # A row that somebody damaged is passed over: it has no place in the order.
+        if task in known and isinstance(priority, int) and isinstance(first_at, float):
             if first_at <= now:
                 levels.setdefault(priority, []).append(task)
-            if next_at is not None:
+            if isinstance(next_at, float):
                 upcoming = min(upcoming, next_at)
     return dict(sorted(levels.items(), reverse=True)), upcoming
 

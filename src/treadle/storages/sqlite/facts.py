@@ -8,9 +8,10 @@ import stat
 from collections.abc import Iterator
 
 from ...ports import Fact
-from . import files, migrations, terms
+from . import files, migrations
 from .checkpoints import BIG
 from .rows import Database
+from .sql import statement
 
 
 def facts(db: Database, path: str, synchronous: str) -> list[Fact]:
@@ -115,11 +116,12 @@ def _schema(db: Database) -> Iterator[Fact]:
 
 
 def _rows(db: Database) -> Iterator[Fact]:
-    # Only rows that no index of ours holds can have a state that we never wrote; a bounded look at the newest.
-    known = ", ".join(f"'{state}'" for state in ("waiting", "ready", "running", *sorted(terms.ENDED)))
-    odd = db.execute(
-        f"select id, state from (select id, state from treadle_job order by seq desc limit 10000) "  # noqa: S608
-        f"where state not in ({known}) limit 1"
-    ).fetchone()
+    """Rows that somebody else wrote or damaged, among the newest: they are passed over wherever jobs are read."""
+    odd = db.execute(statement("odd_row")).fetchone()
     if odd is not None:
-        yield Fact("job-state", "error", f"job {odd[0]} has the unknown state {odd[1]!r}", "who wrote to the table?")
+        yield Fact(
+            "job-row",
+            "error",
+            f"the row of job {odd[0]} cannot be read (state {odd[1]!r})",
+            "find out who else writes to the table, then mend or remove the row",
+        )

@@ -21,6 +21,7 @@ from ...core.errors import StorageUnavailable
 
 BALLAST: Final = 8 << 20
 ROOM_FOR_BALLAST: Final = 100 << 20
+_SHORTEST_DATABASE: Final = 512
 PRIVATE: Final = 0o600
 PRIVATE_DIRECTORY: Final = 0o700
 
@@ -54,6 +55,9 @@ def check(path: str, *, read_only: bool) -> None:
     exists = os.path.lexists(path)
     if exists and not stat.S_ISREG(os.stat(path).st_mode):
         raise StorageUnavailable(f"{path} is not a regular file")
+    if exists and 0 < os.stat(path).st_size < _SHORTEST_DATABASE:
+        # SQLite would take a file of one byte for an empty database, and write over it.
+        raise StorageUnavailable(f"{path} is not a SQLite database; it was left untouched")
     kind = file_system(directory)
     if kind in NETWORK:
         raise StorageUnavailable(

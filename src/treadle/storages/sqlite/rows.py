@@ -29,14 +29,14 @@ _to_json: Final = msgspec.json.Encoder().encode
 
 
 def job_of(row: RowTuple, now: float, errors: tuple[ErrorEntry, ...] = ()) -> Job | None:
-    """The Job in a row of JOB_COLUMNS, as a reader sees it; None for a state that no code of ours ever wrote."""
+    """The Job in a row of JOB_COLUMNS, as a reader sees it; None for a row that no code of ours can have written."""
     (
         _seq, id, task, queue, state_text, args, format, priority, run_at, created_at, attempt, max_attempts, timeout,
         pinned, tags, meta, reason, unique_key, pod, slot, token, started_at, deadline, finished_at, crashes, snoozes,
         throttles, cancel_wanted, result, warning, error_count,
     ) = row  # fmt: skip
     state = _STATES.get(state_text)
-    if state is None:
+    if state is None or not isinstance(run_at, float):
         return None
     if state is State.READY and run_at > now:
         state = State.SCHEDULED

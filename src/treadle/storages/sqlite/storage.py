@@ -37,7 +37,7 @@ from .locks import PodLocks
 from .news import News
 from .opening import Opened
 from .signals import Signals
-from .writer import Operation
+from .writer import Operation, Writer
 
 T = TypeVar("T")
 
@@ -110,12 +110,11 @@ class SQLiteStorage:
     # The hot path ----------------------------------------------------------------------------------------------------
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        def operation(db: sqlite3.Connection, news: News) -> list[Inserted]:
-            answers = insert.insert(db, jobs, self._clock.now())
-            news.queues.update(new.queue for new in jobs)
-            return answers
+        return await self._writer().run_bulk(self._insert, jobs, self._deadline, grows=True)
 
-        return await self._write(operation, grows=True)
+    def _insert(self, db: sqlite3.Connection, news: News, jobs: Sequence[NewJob]) -> list[Inserted]:
+        news.queues.update([new.queue for new in jobs])
+        return insert.insert(db, jobs, self._clock.now())
 
     async def claim(self, pod: str, token: str, wants: Sequence[Want]) -> Claimed:
         def operation(db: sqlite3.Connection, _: News) -> Claimed:
@@ -129,7 +128,10 @@ class SQLiteStorage:
         return await self._read(lambda db: claim.recover(db, pod, token, self._clock.now()))
 
     async def apply(self, changes: Sequence[Change | QueueChange]) -> Sequence[Applied]:
-        return await self._write(lambda db, news: apply.apply(db, changes, self._clock, news))
+        return await self._writer().run_bulk(self._apply, changes, self._deadline)
+
+    def _apply(self, db: sqlite3.Connection, news: News, changes: Sequence[Change | QueueChange]) -> list[Applied]:
+        return apply.apply(db, changes, self._clock, news)
 
     # The cluster -----------------------------------------------------------------------------------------------------
 
@@ -221,11 +223,14 @@ class SQLiteStorage:
             self._opened.writer.check()
         return self._opened
 
-    async def _write(self, operation: Operation[T], *, urgent: bool = False, grows: bool = False) -> T:
+    def _writer(self) -> Writer:
         writer = self._check().writer
         if writer is None:
             raise ReadOnly(f"{self.path} is opened for reading only")
-        return await writer.run(operation, self._deadline, urgent=urgent, grows=grows)
+        return writer
+
+    async def _write(self, operation: Operation[T], *, urgent: bool = False, grows: bool = False) -> T:
+        return await self._writer().run(operation, self._deadline, urgent=urgent, grows=grows)
 
     async def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
         return await self._check().readers.run(read, self._deadline)

@@ -49,6 +49,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import itertools
 import logging
 import os
 import random
@@ -56,7 +57,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ...core.errors import StorageTimeout, StorageUnavailable
@@ -67,7 +68,9 @@ from .locks import WriteLock
 from .news import News
 
 T = TypeVar("T")
+Item = TypeVar("Item")
 Operation = Callable[[sqlite3.Connection, News], T]
+BulkOperation = Callable[[sqlite3.Connection, News, Sequence[Item]], list[T]]
 
 on_step: Callable[[str], None] | None = None
 """Called at the steps of a group, for tests that kill the process there."""
@@ -94,20 +97,23 @@ class Told(Protocol):
 
 
 class Call(Generic[T]):
-    """One operation on its way through the writer."""
+    """One operation on its way through the writer. With `items` it is a bulk operation, and shares its statements with
+    others of the same kind that come right before or after it."""
 
-    __slots__ = ("answer", "deadline", "error", "future", "grows", "loop", "news", "operation")
+    __slots__ = ("answer", "deadline", "error", "future", "grows", "items", "loop", "news", "operation")
 
     def __init__(
         self,
-        operation: Operation[T],
+        operation: Callable[..., Any],
         deadline: float,
         future: asyncio.Future[T] | concurrent.futures.Future[T],
         loop: asyncio.AbstractEventLoop | None,
         *,
+        items: Sequence[Any] | None = None,
         grows: bool = False,
     ) -> None:
         self.operation = operation
+        self.items = items
         self.deadline = deadline
         self.future = future
         self.loop = loop
@@ -157,6 +163,20 @@ class Writer:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         call = Call(operation, time.monotonic() + patience, future, loop, grows=grows)
+        return await self._answer(call, future, loop, patience, urgent)
+
+    async def run_bulk(
+        self, operation: BulkOperation[Item, T], items: Sequence[Item], patience: float, *, grows: bool = False
+    ) -> list[T]:
+        """An answer for each item. Items of several callers may reach the operation together, in their order."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[list[T]] = loop.create_future()
+        call = Call(operation, time.monotonic() + patience, future, loop, items=items, grows=grows)
+        return await self._answer(call, future, loop, patience, urgent=False)
+
+    async def _answer(
+        self, call: Call[T], future: asyncio.Future[T], loop: asyncio.AbstractEventLoop, patience: float, urgent: bool
+    ) -> T:
         self._submit(call, urgent)
         # The writer keeps the deadline itself, and says more; this is for a thread that hangs in the disk.
         timer = loop.call_later(patience + 0.1, self._give_up, call)
@@ -248,8 +268,7 @@ class Writer:
             return
         try:
             step("group.begun")
-            for call in group:
-                call.answer = call.operation(self._db, call.news)
+            self._perform(group)
             step("group.before_commit")
             self._db.execute("commit")
         except BaseException as error:
@@ -259,6 +278,19 @@ class Writer:
             return
         step("group.after_commit")
         self._committed(group)
+
+    def _perform(self, group: list[Call[Any]]) -> None:
+        for operation, alike in itertools.groupby(group, key=_operation):
+            calls = list(alike)
+            if calls[0].items is None:
+                for call in calls:
+                    call.answer = operation(self._db, call.news)
+                continue
+            # One statement for many callers: beside a busy event loop, each costs a struggle for the interpreter.
+            items = [item for call in calls for item in call.items or ()]
+            answers = iter(operation(self._db, calls[0].news, items))
+            for call in calls:
+                call.answer = list(itertools.islice(answers, len(call.items or ())))
 
     def _begin(self, group: list[Call[Any]]) -> list[Call[Any]]:
         """Both locks, for as many of the group as have the patience; those who have not are told."""
@@ -416,6 +448,10 @@ def _deliver(calls: Iterable[Call[Any]]) -> None:
         else:
             with contextlib.suppress(RuntimeError):  # a loop that is closed has nobody left to tell
                 loop.call_soon_threadsafe(_settle, waiting)
+
+
+def _operation(call: Call[Any]) -> Callable[..., Any]:
+    return call.operation
 
 
 def _settle(calls: list[Call[Any]]) -> None:
