@@ -13,6 +13,7 @@ What holds for every verb
   unknown) or `StorageUnavailable`.
 * **Clock.** What is due and what has expired is decided by the storage's own clock, never by the caller's.
 * **Any loop.** A storage may be used from several event loops in several threads at once: the Heart beats on its own.
+  A loop that ends while the storage stays open says so by `detach`.
 """
 
 from __future__ import annotations
@@ -201,6 +202,10 @@ class Storage(Protocol):
 
     async def close(self) -> None:
         """End every thread and connection. Calls under way are answered first."""
+        ...
+
+    async def detach(self) -> None:
+        """The calling event loop will not use the storage again: let go of what belongs to that loop."""
         ...
 
     async def migrate(self) -> SchemaStatus:

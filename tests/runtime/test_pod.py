@@ -524,7 +524,7 @@ async def test_a_place_that_becomes_free_in_a_full_executor_is_used_at_once(worl
 
 
 async def test_a_due_time_is_not_forgotten_over_turns_that_claim_nothing(world: World) -> None:
-    """A turn that only writes once set the timer back to the poll: what was due in 0.2 s then came up to a poll late."""
+    """A turn that only writes once set the timer back to the poll: what was due in 0.3 s then came a poll late."""
     slow_poll = dataclasses.replace(QUICK, poll=30.0)
     hanging = await world.enqueue(world.act, "hang")
     due = await world.enqueue(world.act, "return", delay="300ms")

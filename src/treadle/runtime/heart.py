@@ -135,6 +135,7 @@ class Heart:
         finally:
             watch.cancel()
             self._loop = None
+            await self._storage.detach()
 
     async def _rest(self) -> None:
         assert self._poke is not None

@@ -302,8 +302,8 @@ class Turner:
         return demand.rest(self._next_due(claimed), self._poll, self._chance.random())
 
     def _next_due(self, claimed: Claimed | None) -> float | None:
-        """Seconds until the next job that we know of falls due. Remembered over turns that claimed nothing or asked only
-        some queues; an instant too early costs one look."""
+        """Seconds until the next job that we know of falls due. Remembered over turns that claimed nothing or asked
+        only some queues; an instant too early costs one look."""
         now = self._loop.time()
         known = [] if self._due_at is None or self._due_at <= now else [self._due_at]
         if claimed is not None and claimed.next_due is not None:

@@ -105,6 +105,9 @@ class MemoryStorage:
     async def close(self) -> None:
         pass
 
+    async def detach(self) -> None:
+        pass
+
     async def migrate(self) -> SchemaStatus:
         return await self.schema()
 

@@ -100,6 +100,9 @@ class SQLiteStorage:
                 opened.close(self._deadline + 1.0)
                 self._pods.close()
 
+    async def detach(self) -> None:
+        pass  # nothing of ours belongs to a loop
+
     async def migrate(self) -> SchemaStatus:
         # Opening has done it; a storage opened for reading only never does.
         return await self.schema()

@@ -57,7 +57,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from ...core.errors import StorageTimeout, StorageUnavailable
@@ -288,7 +288,7 @@ class Writer:
                 continue
             # One statement for many callers: beside a busy event loop, each costs a struggle for the interpreter.
             items = [item for call in calls for item in call.items or ()]
-            answers = iter(operation(self._db, calls[0].news, items))
+            answers: Iterator[Any] = iter(operation(self._db, calls[0].news, items))
             for call in calls:
                 call.answer = list(itertools.islice(answers, len(call.items or ())))
 
