@@ -209,6 +209,8 @@ class Bench:
             self.wait(lambda: (watch.look(), tallies.count >= jobs)[1], f"{jobs} jobs")
             self.wait(lambda: (watch.look(), peer.unfinished(place) == 0)[1], "the last finish")
             seconds = time.monotonic() - tallies.first
+            if tallies.count != jobs:
+                raise Failed(f"{tallies.count} runs of {jobs} jobs")
             counted = jobs - done
             return {
                 "rate": jobs / seconds,

@@ -69,6 +69,7 @@ async def test_the_error_names_the_place_in_the_users_code(world: World) -> None
     assert job.error is not None
     assert job.error.place.endswith("World._declare.<locals>.act")
     assert "no luck" in job.error.trace
+    assert "treadle/runtime/run.py" not in job.error.trace  # our own frames above it tell nobody anything
 
 
 async def test_snooze_gives_the_charge_back(world: World) -> None:

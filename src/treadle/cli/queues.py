@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import getpass
 from collections.abc import Awaitable, Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -174,7 +174,9 @@ def _oldest(queue: QueueView) -> str:
 def _gate(queue: QueueView) -> str:
     if queue.paused:
         return "paused"
-    return f"cooling until {shared.moment(queue.cool_until)}" if queue.cool_until else ""
+    if queue.cool_until is None or queue.cool_until <= datetime.now(UTC):
+        return ""  # the row keeps its last cool-down until somebody clears it
+    return f"cooling until {shared.moment(queue.cool_until)}"
 
 
 def _plain(value: Any) -> str:

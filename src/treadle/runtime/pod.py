@@ -120,7 +120,10 @@ class Pod:
         """What this pod is and serves, in one line."""
         queues = ", ".join(f"{name}:{slots}" for name, slots in self._queues.items())
         tasks = len(self._registry.tasks)
-        return f"pod {self.label} · treadle {self._version} · queues {queues} · {tasks} tasks · pid {os.getpid()}"
+        return (
+            f"pod {self.label} · treadle {self._version} · queues {queues} · "
+            f"{tasks} task{'' if tasks == 1 else 's'} · pid {os.getpid()}"
+        )
 
     def _build(self) -> None:
         """A start after a stop begins with nothing left over."""

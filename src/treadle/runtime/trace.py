@@ -65,10 +65,19 @@ def _words(exception: BaseException) -> str:
 
 def _trace(exception: BaseException) -> str:
     try:
-        summary = traceback.TracebackException.from_exception(exception, limit=-FRAME_LIMIT, compact=True)
+        begin = _begin(exception.__traceback__)
+        summary = traceback.TracebackException(type(exception), exception, begin, limit=-FRAME_LIMIT, compact=True)
         return "".join(summary.format())[-4 * TEXT_LIMIT :]  # before the masks look at it: it may be endless
     except BaseException as worse:
         return f"<no trace: {type(worse).__name__}>"
+
+
+def _begin(trace: TracebackType | None) -> TracebackType | None:
+    """Where the user's own part of a trace begins: our frames above it tell nobody anything."""
+    found = trace
+    while found is not None and found.tb_frame.f_code.co_filename.startswith(_HERE):
+        found = found.tb_next
+    return found or trace
 
 
 def _bounded(text: str, limit: int) -> str:

@@ -12,9 +12,9 @@ from ...core.errors import StorageUnavailable
 Synchronous = Literal["full", "normal"]
 OLDEST_SQLITE: Final = (3, 35, 0)
 _CACHED_STATEMENTS: Final = 256
+_READER_PATIENCE: Final = 2.0
 
-BUSY: Final = sqlite3.SQLITE_BUSY
-LOCKED: Final = sqlite3.SQLITE_LOCKED
+_IN_THE_WAY: Final = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 BUSY_SNAPSHOT: Final = sqlite3.SQLITE_BUSY_SNAPSHOT
 _FSYNC_FAILED: Final = frozenset({sqlite3.SQLITE_IOERR_FSYNC, sqlite3.SQLITE_IOERR_DIR_FSYNC})
 _BROKEN: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
@@ -55,7 +55,9 @@ def _connect(path: str, mode: Literal["rw", "ro"]) -> sqlite3.Connection:
     db = sqlite3.connect(
         f"file:{quote(path)}?mode={mode}",
         uri=True,
-        timeout=0,  # who waits, for how long and holding what is decided in `writer`
+        # Who waits to write, for how long and holding what is decided in `writer`. A reader has to wait only while
+        # somebody else opens or closes the file as its first or last user.
+        timeout=0 if mode == "rw" else _READER_PATIENCE,
         isolation_level=None,
         check_same_thread=False,
         cached_statements=_CACHED_STATEMENTS,
@@ -78,7 +80,7 @@ def code_of(error: BaseException) -> int:
 
 
 def is_busy(error: BaseException) -> bool:
-    return code_of(error) & 0xFF in (BUSY, LOCKED)
+    return code_of(error) & 0xFF in _IN_THE_WAY
 
 
 def is_full(error: BaseException) -> bool:

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import stat
-import sys
 from pathlib import Path
 from typing import Final
 
@@ -40,11 +40,6 @@ def real_path(path: str | os.PathLike[str]) -> str:
     if not text or text == ":memory:" or "\0" in text:
         raise ValueError(f"{text!r} is no path of a file; for jobs in memory use memory://")
     return os.path.realpath(text)
-
-
-def check_platform() -> None:
-    if sys.platform == "win32":
-        raise StorageUnavailable("SQLite storage needs flock and FIFOs, which Windows lacks: use PostgreSQL there")
 
 
 def check(path: str, *, read_only: bool) -> None:
@@ -94,8 +89,16 @@ def file_system(path: str) -> str:
 
 def create(path: str) -> None:
     """Make the empty file, private from its first moment; SQLite gives -wal and -shm the same mode."""
-    with contextlib.suppress(FileExistsError):
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE))
+    if os.path.exists(path):
+        return
+    # Under another name first: closing our descriptor must not drop the locks of a thread that found the file.
+    unready = f"{path}-{secrets.token_hex(8)}.new"
+    os.close(os.open(unready, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE))
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.link(unready, path)
+    finally:
+        os.unlink(unready)
 
 
 class Identity:

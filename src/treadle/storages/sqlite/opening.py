@@ -73,7 +73,7 @@ def to_write(
     until = time.monotonic() + patience
     with contextlib.ExitStack() as undo, _explaining(path):
         # Read before anything is written: a file that is not ours stays as it is.
-        with contextlib.closing(connect.to_read(path)) as looking:
+        with contextlib.closing(_retried(lambda: connect.to_read(path), until, f"{path} is busy")) as looking:
             migrations.check(looking)
         lock = WriteLock(path)
         undo.callback(lock.close)

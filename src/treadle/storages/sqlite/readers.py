@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any, Final, Generic, TypeVar
 
-from ...core.errors import StorageTimeout
+from ...core.errors import StorageTimeout, StorageUnavailable
 from . import connect
 
 T = TypeVar("T")
@@ -25,7 +25,10 @@ class Readers:
     async def run(self, read: Callable[[sqlite3.Connection], T], patience: float) -> T:
         """What the function answers, all its statements seeing one and the same state."""
         reading = _Reading(self, read)
-        future = asyncio.get_running_loop().run_in_executor(self._pool, reading.run)
+        try:
+            future = asyncio.get_running_loop().run_in_executor(self._pool, reading.run)
+        except RuntimeError:  # the pool takes no more
+            raise StorageUnavailable(f"the storage on {self._path} is closed") from None
         try:
             async with asyncio.timeout(patience):
                 return await asyncio.shield(future)

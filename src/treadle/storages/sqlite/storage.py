@@ -59,7 +59,6 @@ class SQLiteStorage:
         call_deadline: float = 10.0,
         read_only: bool = False,
     ) -> None:
-        files.check_platform()
         connect.check_library()
         if synchronous not in ("full", "normal"):
             raise ValueError(f'synchronous must be "full" or "normal", not {synchronous!r}')

@@ -57,11 +57,12 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 from ...core.errors import StorageTimeout, StorageUnavailable
 from . import connect
+from .calls import Call, deliver
 from .checkpoints import Checkpoints
 from .files import BALLAST, Ballast, Identity
 from .locks import WriteLock
@@ -94,42 +95,6 @@ class Told(Protocol):
     def ring(self, news: News | None) -> float | None:
         """In other processes. The answer is in how many seconds to call again, because some were told too recently."""
         ...
-
-
-class Call(Generic[T]):
-    """One operation on its way through the writer. With `items` it is a bulk operation, and shares its statements with
-    others of the same kind that come right before or after it."""
-
-    __slots__ = ("answer", "deadline", "error", "future", "grows", "items", "loop", "news", "operation")
-
-    def __init__(
-        self,
-        operation: Callable[..., Any],
-        deadline: float,
-        future: asyncio.Future[T] | concurrent.futures.Future[T],
-        loop: asyncio.AbstractEventLoop | None,
-        *,
-        items: Sequence[Any] | None = None,
-        grows: bool = False,
-    ) -> None:
-        self.operation = operation
-        self.items = items
-        self.deadline = deadline
-        self.future = future
-        self.loop = loop
-        self.grows = grows
-        self.news = News()
-        self.answer: T
-        self.error: BaseException | None = None
-
-    def settle(self) -> None:
-        """Give the caller its answer; in the caller's loop, if it has one."""
-        if self.future.done():
-            return
-        if self.error is not None:
-            self.future.set_exception(self.error)
-        else:
-            self.future.set_result(self.answer)
 
 
 class Writer:
@@ -342,7 +307,7 @@ class Writer:
             elif call.grows and self._full_until_checked is not None:
                 call.error = StorageUnavailable(f"the disk of {self._path} is full: only finishes are recorded")
             (ready if call.error is None else refused).append(call)
-        _deliver(refused)
+        deliver(refused)
         return ready
 
     def _expire(self, group: list[Call[Any]], in_the_way: str) -> None:
@@ -351,7 +316,7 @@ class Writer:
         for call in late:
             call.error = StorageTimeout(f"no turn to write to {self._path} before the deadline: {in_the_way}")
         if late:
-            _deliver(late)
+            deliver(late)
             group[:] = [call for call in group if call.error is None]
 
     def _committed(self, group: list[Call[Any]]) -> None:
@@ -360,11 +325,11 @@ class Writer:
         for call in group[1:]:
             news.add(call.news)
         if self._checkpoints.is_due():
-            _deliver(group)
+            deliver(group)
             self._checkpoint()
         else:
             self._lock.release()
-            _deliver(group)
+            deliver(group)
         self._told.tell(news)
         self._ring(news)
         self._lock.give_way()
@@ -389,7 +354,7 @@ class Writer:
                 self._serve([call])
             return
         group[0].error = connect.explained(error, self._path)
-        _deliver(group)
+        deliver(group)
 
     def _make_room(self) -> bool:
         """The disk is full: throw the ballast overboard, and keep what room that makes for finishes."""
@@ -406,7 +371,7 @@ class Writer:
             _log.critical("%s", broken)
         for call in group:
             call.error = broken
-        _deliver(group)
+        deliver(group)
 
     def _roll_back(self) -> None:
         # If it is no longer in a transaction, SQLite has rolled back by itself.
@@ -437,26 +402,8 @@ class Writer:
             self._ballast.keep()
 
 
-def _deliver(calls: Iterable[Call[Any]]) -> None:
-    """Answer all of them: one wake-up for each event loop, however many wait in it."""
-    by_loop: dict[asyncio.AbstractEventLoop | None, list[Call[Any]]] = {}
-    for call in calls:
-        by_loop.setdefault(call.loop, []).append(call)
-    for loop, waiting in by_loop.items():
-        if loop is None:
-            _settle(waiting)
-        else:
-            with contextlib.suppress(RuntimeError):  # a loop that is closed has nobody left to tell
-                loop.call_soon_threadsafe(_settle, waiting)
-
-
 def _operation(call: Call[Any]) -> Callable[..., Any]:
     return call.operation
-
-
-def _settle(calls: list[Call[Any]]) -> None:
-    for call in calls:
-        call.settle()
 
 
 def step(name: str) -> None:
