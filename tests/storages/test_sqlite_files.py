@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import stat
 import sys
@@ -75,6 +76,21 @@ async def test_a_damaged_file_is_never_taken_for_an_empty_queue(path: Path) -> N
     with pytest.raises(StorageUnavailable, match=r"damaged|malformed|not a"):
         await look()
     await storage.close()
+
+
+async def test_a_log_that_was_cut_off_loses_its_tail_only(path: Path, storage: SQLiteStorage, tmp_path: Path) -> None:
+    """As after a crash of the machine: what is whole is used, what is torn is passed over."""
+    written = [await put(storage) for _ in range(10)]
+    copy = tmp_path / "copy.db"
+    shutil.copy(path, copy)
+    shutil.copy(f"{path}-wal", f"{copy}-wal")
+    os.truncate(f"{copy}-wal", os.path.getsize(f"{copy}-wal") - 1000)
+    restored = SQLiteStorage(copy)
+    await restored.open()
+    found = (await ids(restored))[::-1]
+    assert 0 < len(found) < 10
+    assert found == written[: len(found)]
+    await restored.close()
 
 
 async def test_a_network_file_system_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from treadle.core.outcome import Succeeded
 from treadle.storages.sqlite import SQLiteStorage, connect, writer
 from treadle.storages.sqlite.news import News
 from treadle.storages.sqlite.writer import Writer
-from treadle.testing.conformance.builders import LEASE, a_job, finished, want
+from treadle.testing.conformance.builders import LEASE, a_job, a_unique_job, finished, want
 from treadle.testing.conformance.steps import a_live_pod, ids, put, start, take
 
 pytestmark = pytest.mark.anyio
@@ -143,6 +143,31 @@ async def test_a_bad_operation_alone_leaves_nothing_open(storage: SQLiteStorage)
     with pytest.raises(RuntimeError):
         await writer_of(storage).run(failing, 5.0)
     await put(storage)
+
+
+async def test_inserts_of_many_callers_share_one_statement(storage: SQLiteStorage, path: str) -> None:
+    """Every step of a statement gives the interpreter away, and beside a busy event loop it is long in coming back:
+    sixty statements could cost seconds, where one costs milliseconds."""
+    statements: list[str] = []
+    thread = writer_of(storage)
+    await thread.run(lambda db, news: db.set_trace_callback(statements.append), 5.0)
+    jobs = [a_job() for _ in range(60)]
+    answers = await as_one_group(path, *(storage.insert([job]) for job in jobs))
+    await thread.run(lambda db, news: db.set_trace_callback(None), 5.0)
+    assert [answer[0].id for answer in answers] == [job.id for job in jobs]
+    assert len([text for text in statements if text.startswith("insert into treadle_job")]) == 1
+
+
+async def test_callers_that_share_a_statement_are_still_told_each_their_own(storage: SQLiteStorage, path: str) -> None:
+    calls = [storage.insert([a_job(), a_unique_job(tags=("t",)), a_job()]) for _ in range(4)]
+    bad = storage.insert([a_job(args="\ud800")])
+    *answers, failed = await as_one_group(path, *calls, bad)
+    assert [[each.outcome for each in answer] for answer in answers] == [
+        ["inserted", "inserted", "inserted"],
+        *[["inserted", "duplicate", "inserted"]] * 3,
+    ]
+    assert isinstance(failed, UnicodeEncodeError)
+    assert len(await ids(storage)) == 9
 
 
 async def test_a_value_that_sqlite_cannot_store_costs_only_its_own_change(storage: SQLiteStorage) -> None:

@@ -31,6 +31,7 @@ class Checkpoints:
         self._changes: int = db.total_changes
         self._work: int = 0
         self._next: int = 0
+        self._left: int = 0  # pages in the log that a reader kept from being written over
         self._warned = False
 
     @property
@@ -51,9 +52,11 @@ class Checkpoints:
         size = self._size()
         mode = "truncate" if idle or size >= BIG else "passive"
         pages, moved, trouble = self._move(mode)
-        if pages > 0:
-            self._next = max(1, self._work * _PAGES // pages)
+        written = pages - self._left if pages > self._left else pages
+        if written > 0:
+            self._next = max(1, self._work * _PAGES // written)
         self._work = 0
+        self._left = pages if moved < pages else 0
         if moved < pages and size >= BIG:
             trouble = f"it has {size >> 20} MiB, because a reader holds an old snapshot"
         if trouble and not self._warned:

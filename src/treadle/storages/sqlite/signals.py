@@ -55,6 +55,7 @@ class Signals:
             listening, self._listening = self._listening, None
         if listening is not None:
             listening.stop()
+        self._ringer.ring((), at_once=True)  # what was put off
         self._ringer.close()
 
     def listen(self, on_wake: Callable[[Wake], None]) -> Callable[[], None]:

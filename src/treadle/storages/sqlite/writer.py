@@ -113,7 +113,7 @@ class Writer:
         self._urgent: deque[Call[Any]] = deque()
         self._queue: deque[Call[Any]] = deque()
         self._closing = False
-        self._broken: StorageUnavailable | None = None
+        self._broken: str | None = None  # why nothing is written any more
         self._full_until_checked: float | None = None  # the disk is full; look again at this instant
         self._ring_again: float | None = None
         self._ticked = time.monotonic()
@@ -134,6 +134,8 @@ class Writer:
         self, operation: BulkOperation[Item, T], items: Sequence[Item], patience: float, *, grows: bool = False
     ) -> list[T]:
         """An answer for each item. Items of several callers may reach the operation together, in their order."""
+        if not items:
+            return []
         loop = asyncio.get_running_loop()
         future: asyncio.Future[list[T]] = loop.create_future()
         call = Call(operation, time.monotonic() + patience, future, loop, items=items, grows=grows)
@@ -176,7 +178,7 @@ class Writer:
                 "not survive fork(); open a storage of its own in the child"
             )
         if self._broken is not None:
-            raise self._broken
+            raise StorageUnavailable(self._broken)
 
     def _submit(self, call: Call[Any], urgent: bool) -> None:
         self.check()
@@ -301,7 +303,7 @@ class Writer:
             if call.future.done():
                 continue  # cancelled, or given up
             if self._broken is not None:
-                call.error = self._broken
+                call.error = StorageUnavailable(self._broken)
             elif call.deadline <= now:
                 call.error = StorageTimeout(f"other writes to {self._path} took until after the deadline")
             elif call.grows and self._full_until_checked is not None:
@@ -365,12 +367,11 @@ class Writer:
         return True
 
     def _break(self, error: BaseException, group: list[Call[Any]]) -> None:
-        broken = error if isinstance(error, StorageUnavailable) else StorageUnavailable(str(error))
         if self._broken is None:
-            self._broken = broken
-            _log.critical("%s", broken)
+            self._broken = str(error)
+            _log.critical("%s", error)
         for call in group:
-            call.error = broken
+            call.error = StorageUnavailable(self._broken)
         deliver(group)
 
     def _roll_back(self) -> None:
@@ -378,6 +379,8 @@ class Writer:
         if self._db.in_transaction:
             with contextlib.suppress(sqlite3.Error):
                 self._db.execute("rollback")
+        if self._db.in_transaction:
+            self._break(StorageUnavailable(f"a transaction on {self._path} can neither be committed nor undone"), [])
 
     def _ring(self, news: News | None) -> None:
         rest = self._told.ring(news)
