@@ -101,10 +101,14 @@ class Beaten(Struct, frozen=True, kw_only=True):
 
 
 class Abandoned(Struct, frozen=True):
-    """A running job that its pod will not end: the pod has no live lease, or the deadline passed too long ago."""
+    """A running job that its pod will not end.
+
+    `gone`: the pod has signed off, was declared lost, or is proven dead. `lease`: its lease has lapsed, and it may yet
+    speak. `deadline`: the pod lives, but the run's deadline passed too long ago.
+    """
 
     job: Job
-    why: Literal["lease", "deadline"]
+    why: Literal["gone", "lease", "deadline"]
     label: str  # the pod's, for people
 
 

@@ -32,10 +32,11 @@ async def a_running_job(storage: MemoryStorage, pod: str) -> str:
     return f"job-of-{pod}"
 
 
-def a_rescuer(storage: MemoryStorage, told: list[Any]) -> Rescuer:
+def a_rescuer(storage: MemoryStorage, told: list[Any], *, beat: float = 0.0) -> Rescuer:
+    """With `beat=0` it does not wait for anybody to speak first."""
     return Rescuer(
         storage,
-        Timing(),
+        Timing(beat=beat),
         random.Random(1),
         every=5.0,
         jitter=0.5,
@@ -79,7 +80,7 @@ async def test_a_rescuer_that_was_paused_itself_lets_the_living_speak_first(monk
     await storage.register(a_card("living"))
     await a_running_job(storage, "living")
     told: list[Any] = []
-    rescuer = a_rescuer(storage, told)
+    rescuer = a_rescuer(storage, told, beat=10.0)
     await rescuer.run_once()
     clock.advance(60)
     now = time.monotonic()
@@ -94,6 +95,21 @@ async def test_a_rescuer_that_was_paused_itself_lets_the_living_speak_first(monk
     monkeypatch.setattr(time, "monotonic", lambda: now + 75)
     await rescuer.run_once()
     assert len(told) == 1
+
+
+async def test_a_newborn_lets_the_living_speak_first_but_takes_up_what_the_dead_have_left() -> None:
+    """Somebody held the write lock for longer than a lease: a pod that starts then would see only lapsed leases, and
+    beat the next beat of the living."""
+    clock = FakeClock()
+    storage = MemoryStorage(clock)
+    for pod in ("living", "dead"):
+        await storage.register(a_card(pod))
+        await a_running_job(storage, pod)
+    clock.advance(31)
+    storage._pods["dead"].lost = True
+    told: list[Any] = []
+    await a_rescuer(storage, told, beat=10.0).run_once()
+    assert told == [("rescued", "job-of-dead")]
 
 
 async def test_a_run_far_beyond_its_deadline_is_ended() -> None:

@@ -246,7 +246,7 @@ class Program:
 
     async def abandoned(self) -> None:
         found = await self.both(lambda storage: storage.abandoned(3, 5.0))
-        changes = [lifecycle.rescue(each.job, each.label) for each in found if each.why == "lease"]
+        changes = [lifecycle.rescue(each.job, each.label) for each in found if each.why != "deadline"]
         if self.random.random() < 0.5:
             await self.both(lambda storage: storage.apply(changes))
 

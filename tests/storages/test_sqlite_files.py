@@ -240,7 +240,7 @@ async def test_a_pod_whose_process_is_gone_is_lost_at_once(path: Path, storage: 
     assert await storage.abandoned(10, 30.0) == []
     await other.close()  # without signing off: as a killed process leaves it
     (found,) = await storage.abandoned(10, 30.0)
-    assert (found.job.id, found.why, found.label) == (job.id, "lease", "pod-on-test")
+    assert (found.job.id, found.why, found.label) == (job.id, "gone", "pod-on-test")
     (pod,) = await storage.pods()
     assert pod.lost
     assert (await storage.beat(pod.card.id, 30.0, [])).lost

@@ -116,7 +116,7 @@ class Supervisor:
             delay = next_delay(delay, asyncio.get_running_loop().time() - born)
             self._say(f"worker {number} {_ended(code)}; starting it again in {delay:g} s")
             if await self._stopped_within(delay):
-                return code
+                return DONE  # it was to start again: what killed the last one has been dealt with
 
     async def _live(self, number: int) -> int:
         child = await asyncio.create_subprocess_exec(

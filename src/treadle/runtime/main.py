@@ -18,6 +18,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NoReturn, Protocol
 
 from ..config import Limits, Timing
+from ..core.errors import StorageTimeout
 from .pod import Pod
 
 log = logging.getLogger("treadle.main")
@@ -26,12 +27,16 @@ EXIT_DONE: Final = 0
 EXIT_LOOP_BLOCKED: Final = 70
 EXIT_UNCLEAN: Final = 75
 
+SWITCH_INTERVAL: Final = 0.0001
+START_PATIENCE: Final = 30.0
+
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class Host(Protocol):
     """What the worker process needs of an app."""
 
+    async def open(self) -> None: ...
     async def __aenter__(self) -> Any: ...
     async def __aexit__(self, *exc: object) -> None: ...
     def state(self) -> AbstractAsyncContextManager[Any]: ...
@@ -59,54 +64,84 @@ def run_worker(
     limits: Limits,
 ) -> NoReturn:
     """Be a worker process to the end. What is wrong before the pod has started is raised; after that it exits."""
+    # Beside a busy event loop a thread can wait for seconds to get the interpreter back: the loop's own short releases
+    # keep resetting the 5 ms timer. The Heart and the storage's threads must not wait so long.
+    sys.setswitchinterval(SWITCH_INTERVAL)
 
     async def main() -> NoReturn:
-        async with app, app.state() as state:
-            make_pod = functools.partial(
-                app.make_pod,
-                queues=queues,
-                leads=leads,
-                label=label,
-                timing=timing,
-                limits=limits,
-                state=state,
-                stuck=_leave_blocked,
-            )
-            code = await serve(make_pod, burst=burst)
+        with Signals(timing.grace) as signals:
+            await _open(app, signals)
+            async with app, app.state() as state:
+                make_pod = functools.partial(
+                    app.make_pod,
+                    queues=queues,
+                    leads=leads,
+                    label=label,
+                    timing=timing,
+                    limits=limits,
+                    state=state,
+                    stuck=_leave_blocked,
+                )
+                code = await serve(make_pod, signals, burst=burst)
         leave(code)
 
     asyncio.run(main())
     raise AssertionError("unreachable: the process has left")
 
 
-async def serve(make_pod: Callable[[], Pod], *, burst: bool = False) -> int:
-    """Run one pod until a signal comes (or, in burst mode, until nothing is due), and answer with the exit code."""
-    loop = asyncio.get_running_loop()
-    asked = asyncio.Event()
-    signals = 0
-    pod = make_pod()
+class Signals:
+    """What SIGTERM and SIGINT ask for. Listens from before the storage is opened: a stop during the start is a stop."""
 
-    def on_signal() -> None:
-        nonlocal signals
-        signals += 1
-        if signals == 1:
-            log.warning("stopping: running jobs have %.0f s to end (signal again to hurry)", pod.timing.grace)
-            asked.set()
-        elif signals == 2:
+    def __init__(self, grace: float) -> None:
+        self.asked = asyncio.Event()
+        self.hurry: Callable[[], None] = lambda: None
+        self._grace = grace
+        self._count = 0
+
+    def __enter__(self) -> Signals:
+        for number in _SIGNALS:
+            asyncio.get_running_loop().add_signal_handler(number, self._on_signal)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number in _SIGNALS:
+            asyncio.get_running_loop().remove_signal_handler(number)
+
+    def _on_signal(self) -> None:
+        self._count += 1
+        if self._count == 1:
+            log.warning("stopping: running jobs have %.0f s to end (signal again to hurry)", self._grace)
+            self.asked.set()
+        elif self._count == 2:
             log.warning("hurrying: running jobs are cancelled and given back")
-            pod.hurry()
+            self.hurry()
         else:
             leave(EXIT_UNCLEAN)
 
-    for number in _SIGNALS:
-        loop.add_signal_handler(number, on_signal)
-    try:
+
+async def _open(app: Host, signals: Signals) -> None:
+    """Open the storage. One that is only busy, or not there yet, is tried again for a while; a refusal is final."""
+    give_up_at = asyncio.get_running_loop().time() + START_PATIENCE
+    while True:
+        if signals.asked.is_set():
+            leave(EXIT_DONE)
+        try:
+            await app.open()
+            return
+        except StorageTimeout as error:
+            if asyncio.get_running_loop().time() >= give_up_at:
+                raise
+            log.warning("cannot open the storage yet: %s", error)
+
+
+async def serve(make_pod: Callable[[], Pod], signals: Signals, *, burst: bool = False) -> int:
+    """Run one pod until a signal comes (or, in burst mode, until nothing is due), and answer with the exit code."""
+    pod = make_pod()
+    signals.hurry = pod.hurry
+    if not signals.asked.is_set():
         await pod.start()
-        await _first(asked.wait(), *([pod.turner.idle.wait()] if burst else []))
+        await _first(signals.asked.wait(), *([pod.turner.idle.wait()] if burst else []))
         await pod.stop()
-    finally:
-        for number in _SIGNALS:
-            loop.remove_signal_handler(number)
     return EXIT_DONE if pod.clean else EXIT_UNCLEAN
 
 

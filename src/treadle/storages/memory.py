@@ -435,16 +435,17 @@ class MemoryStorage:
                     continue
                 label = self._pods[job.pod].card.label if job.pod in self._pods else str(job.pod)
                 if not self._is_live(job.pod or ""):
-                    found.append(Abandoned(job, "lease", label))
+                    found.append(Abandoned(job, "gone" if self._is_gone(job.pod or "") else "lease", label))
                 elif job.deadline is not None and job.deadline + overdue < now:
                     found.append(Abandoned(job, "deadline", label))
             return found
 
-    def _is_live(self, pod: str) -> bool:
+    def _is_gone(self, pod: str) -> bool:
         row = self._pods.get(pod)
-        if row is None or row.lost or row.boot != self._clock.boot():
-            return False
-        return row.lease_until > self._clock.steady()
+        return row is None or row.lost or row.boot != self._clock.boot()
+
+    def _is_live(self, pod: str) -> bool:
+        return not self._is_gone(pod) and self._pods[pod].lease_until > self._clock.steady()
 
     # Signals ---------------------------------------------------------------------------------------------------------
 

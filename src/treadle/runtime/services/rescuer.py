@@ -3,8 +3,9 @@
 Safe to run in every pod at once: each rescue is a Change that names the claim's token and is refused if the pod has
 come back to life meanwhile. The loser of the race changes nothing.
 
-After a pause of its own (the process was stopped, or could not reach the storage) every lease looks over, that of the
-living too. So it then waits one beat before the first rescue, for live pods to speak. That its own pod's beats are not
+After a pause of its own (the process was stopped, could not reach the storage, or has only just started) every lease
+may look over, that of the living too. So it then waits one beat before it acts on a lease, for live pods to speak; what
+a pod that is known to be gone has left is taken up at once. That its own pod's beats are not
 answered is the surest sign: where reads go on while somebody holds the write lock, it would otherwise see the leases
 end, and its first rescue would race with the beats of the living.
 """
@@ -56,12 +57,10 @@ class Rescuer:
 
     async def run_once(self) -> None:
         now = time.monotonic()
-        was_away = self._looked is not None and now - self._looked > max(3 * self.every, self._timing.beat)
+        was_away = self._looked is None or now - self._looked > max(3 * self.every, self._timing.beat)
         if was_away or self._beat_age() > UNHEARD * self._timing.beat:
             self._hold_until = now + self._timing.beat
         self._looked = now
-        if now < self._hold_until:
-            return
         while await self._pass() == CHUNK:
             pass
         self._looked = time.monotonic()
@@ -69,6 +68,8 @@ class Rescuer:
     async def _pass(self) -> int:
         """One chunk. Answers with how many were rescued."""
         found = await self._storage.abandoned(CHUNK, self._timing.overdue)
+        if time.monotonic() < self._hold_until:
+            found = [each for each in found if each.why == "gone"]
         if not found:
             return 0
         changes = [self._change(each) for each in found]
@@ -82,11 +83,11 @@ class Rescuer:
         return rescued
 
     def _change(self, abandoned: Abandoned) -> Change:
-        if abandoned.why == "lease":
-            return lifecycle.rescue(abandoned.job, abandoned.label)
-        return lifecycle.expire(abandoned.job, self._chance.random())
+        if abandoned.why == "deadline":
+            return lifecycle.expire(abandoned.job, self._chance.random())
+        return lifecycle.rescue(abandoned.job, abandoned.label)
 
 
 def _told(abandoned: Abandoned, change: Change) -> str:
-    cause = "its pod is gone" if abandoned.why == "lease" else "it ran past its deadline"
+    cause = "it ran past its deadline" if abandoned.why == "deadline" else "its pod is gone"
     return f"{cause}; {change.why} after attempt {abandoned.job.attempt}"

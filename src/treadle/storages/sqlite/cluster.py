@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from ...core.pod import Held, Pod, PodCard
 from ...ports import Abandoned, Beaten, Clock, RunReport
@@ -74,14 +74,22 @@ def abandoned(db: Database, limit: int, overdue: float, clock: Clock) -> list[Ab
     now = clock.now()
     known = pods(db, clock)
     live = {pod.card.id for pod in known if pod.live}
+    # A lease of another run of the machine has no seconds left to count: whoever held it is gone with that run.
+    here = {id for (id,) in db.execute("select id from treadle_pod where not lost and boot = ?", (clock.boot(),))}
     labels = {pod.card.id: pod.card.label for pod in known}
     found = db.execute(statement("abandoned"), (rows.json_text(sorted(live)), overdue, now, limit)).fetchall()
     jobs = (rows.job_of(row, now, rows.all_errors(db, row[0]) if row[-1] else ()) for row in found)
     return [
-        Abandoned(job, "deadline" if job.pod in live else "lease", labels.get(job.pod or "", str(job.pod)))
+        Abandoned(job, _why(job.pod, live, here), labels.get(job.pod or "", str(job.pod)))
         for job in jobs
         if job is not None
     ]
+
+
+def _why(pod: str | None, live: set[str], here: set[str]) -> Literal["gone", "lease", "deadline"]:
+    if pod in live:
+        return "deadline"
+    return "lease" if pod in here else "gone"
 
 
 def candidates(db: Database, clock: Clock) -> list[str]:

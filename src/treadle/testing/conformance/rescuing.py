@@ -32,8 +32,18 @@ class Abandonment(Cases):
         assert job.pod is not None
         await storage.sign_off(job.pod)
         found = only(await storage.abandoned(10, OVERDUE))
-        assert (found.job.id, found.why) == (job.id, "lease")
+        assert (found.job.id, found.why) == (job.id, "gone")
         assert (await rescue(storage, found.job)).state is State.READY
+
+    async def test_the_other_jobs_of_a_pod_that_was_declared_lost_are_those_of_one_that_is_gone(
+        self, storage: Storage, clock: FakeClock
+    ) -> None:
+        pod = await a_live_pod(storage)
+        first, second = await start(storage, pod), await start(storage, pod)
+        clock.advance(LEASE)
+        await rescue(storage, first)
+        found = only(await storage.abandoned(10, OVERDUE))
+        assert (found.job.id, found.why) == (second.id, "gone")
 
     async def test_looking_for_the_abandoned_changes_nothing(self, storage: Storage, clock: FakeClock) -> None:
         job = await start(storage)
