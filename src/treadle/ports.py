@@ -32,7 +32,7 @@ from .core.queue import Queue, QueueStats
 # Values that cross the storage port
 
 
-class Inserted(Struct, frozen=True):
+class Inserted(Struct, frozen=True, gc=False):
     """What became of one NewJob. `id` names the job that now stands for the request: its own, or the holder's."""
 
     id: str
@@ -67,7 +67,7 @@ class Claimed(Struct, frozen=True):
     more: bool = False
 
 
-class Applied(Struct, frozen=True):
+class Applied(Struct, frozen=True, gc=False):
     """What became of one Change.
 
     `accepted`: it is written. A finish that was accepted before and is sent again (same id, same token) is accepted
@@ -82,7 +82,7 @@ class Applied(Struct, frozen=True):
     error: str | None = None
 
 
-class RunReport(Struct, frozen=True):
+class RunReport(Struct, frozen=True, gc=False):
     """A run that a pod has in hand, as it says so in its beat."""
 
     id: str

@@ -312,7 +312,9 @@ def _name_of(function: Function) -> str:
         # The worker imports the file that is a script here, so the task must be called as it is there.
         main = sys.modules["__main__"]
         spec, path = getattr(main, "__spec__", None), getattr(main, "__file__", None)
-        module = spec.name if spec is not None else os.path.splitext(os.path.basename(path))[0] if path else "main"
+        stem = os.path.splitext(os.path.basename(path or ""))[0]
+        # Code from a pipe or a prompt has no file that a worker could import.
+        module = spec.name if spec is not None else stem if stem and not stem.startswith("<") else "main"
     name = f"{module}.{own}"
     try:
         return names.check_name("task", name)

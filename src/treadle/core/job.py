@@ -1,7 +1,8 @@
 """The nouns of the system: Job, NewJob, Change, and the small values they are made of.
 
 All of them are frozen. They are msgspec Structs rather than dataclasses because a pod makes several per job, and a
-frozen dataclass costs ten times as much to build (docs/adr/0002). Instants are seconds since the epoch by the
+frozen dataclass costs ten times as much to build (docs/adr/0002). `gc=False`: none of them can be part of a cycle, and
+tens of thousands of them at once would make the garbage collector walk them again and again. Instants are seconds since the epoch by the
 *storage's* clock; durations are seconds. Arguments, results and meta travel as canonical JSON text: only the client
 encodes and only a run decodes.
 """
@@ -40,7 +41,7 @@ ERRORS_KEPT: Final = 32
 PAYLOAD_FORMAT: Final = 1
 
 
-class ErrorEntry(Struct, frozen=True, kw_only=True):
+class ErrorEntry(Struct, frozen=True, kw_only=True, gc=False):
     """How one attempt ended, when it did not end well. The last 32 are kept with the job."""
 
     attempt: int
@@ -54,7 +55,7 @@ class ErrorEntry(Struct, frozen=True, kw_only=True):
     ended_at: float | None = None  # written by the storage's clock when the Change is applied
 
 
-class Job(Struct, frozen=True, kw_only=True):
+class Job(Struct, frozen=True, kw_only=True, gc=False):
     """One durable request to run a task, as a storage answers with it."""
 
     id: str
@@ -96,7 +97,7 @@ class Job(Struct, frozen=True, kw_only=True):
         return self.errors[-1] if self.errors else None
 
 
-class NewJob(Struct, frozen=True, kw_only=True):
+class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     """A job that is asked for. Its id is made by the client, so that the request can be repeated."""
 
     id: str
@@ -116,7 +117,7 @@ class NewJob(Struct, frozen=True, kw_only=True):
     unique: UniqueClaim | None = None
 
 
-class UniqueClaim(Struct, frozen=True):
+class UniqueClaim(Struct, frozen=True, gc=False):
     """What a storage needs to hold a unique key: the window's number is added by its own clock."""
 
     key: str
@@ -125,14 +126,14 @@ class UniqueClaim(Struct, frozen=True):
     on_conflict: OnConflict = "skip"
 
 
-class Cooling(Struct, frozen=True):
+class Cooling(Struct, frozen=True, gc=False):
     """A Throttle's wish for its queue: at least `hint` seconds of quiet, or what the queue's curve says."""
 
     queue: str
     hint: float | None = None
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class Change(Struct, frozen=True, kw_only=True, gc=False):
     """What must be written about one job. It is written wholly, or it is stale and nothing of it happens.
 
     Only `core.lifecycle` makes them. A field that is None (or UNSET) leaves the column as it is.

@@ -58,7 +58,7 @@ class Cancel(Signal):
         super().__init__(message)
 
 
-class Succeeded(Struct, frozen=True):
+class Succeeded(Struct, frozen=True, gc=False):
     result: str | None = None
     warning: str | None = None  # the result could not be kept; the effect has happened all the same
     follow_ups: tuple[NewJob, ...] = ()

@@ -88,9 +88,25 @@ def decode_trusted(text: str | bytes) -> Any:
         raise PayloadError(f"stored text is not JSON ({type(error).__name__})") from None
 
 
+def _is_flat(value: Any) -> bool:
+    """A dict of short answers, as most arguments are: plain at a glance."""
+    if type(value) is not dict:
+        return False
+    members: dict[Any, Any] = value
+    for key, item in members.items():
+        kind = type(item)
+        if type(key) is not str or not (kind is str or kind is bool or item is None or _is_small(kind, item)):
+            return False
+    return True
+
+
+def _is_small(kind: type[Any], item: Any) -> bool:
+    return (kind is int and _MIN <= item <= _MAX) or (kind is float and -_INF < item < _INF)
+
+
 def _encode(value: Any, what: str | None, limit: int) -> str:
     try:
-        if not _is_plain(value, limit):
+        if not _is_flat(value) and not _is_plain(value, limit):
             value = _copy(value, what, limit)
         encoded = _to_json(value)
     except _TooMany:

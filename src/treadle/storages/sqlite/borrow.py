@@ -84,7 +84,7 @@ class BorrowedConnection:
 
 @contextmanager
 def _plain_text(connection: sqlite3.Connection) -> Generator[None]:
-    text_factory, connection.text_factory = connection.text_factory, str
+    text_factory, connection.text_factory = connection.text_factory, connect.text
     try:
         yield
     finally:

@@ -67,11 +67,18 @@ def _connect(path: str, mode: Literal["rw", "ro"]) -> sqlite3.Connection:
         # writer checkpoints, while it holds the file lock.
         db.execute("pragma wal_autocheckpoint = 0")
         db.execute("pragma temp_store = memory")
+        db.text_factory = text
         db.execute("select count(*) from sqlite_master").fetchone()
     except BaseException:
         db.close()
         raise
     return db
+
+
+def text(stored: bytes) -> str:
+    """What a text column holds. Bytes that are no UTF-8 are shown as such: by default the whole read would fail, with
+    the text of the row in its message."""
+    return stored.decode("utf-8", "replace")
 
 
 def code_of(error: BaseException) -> int:

@@ -1,17 +1,25 @@
-"""Rows and values: how a Job, a Queue and a Pod look in the tables, and back."""
+"""Rows and values: how a Job, a Queue and a Pod look in the tables, and back.
+
+SQLite keeps any type in any column, and anybody may write to the file. A row that no code of ours can have written is
+read all the same, with a plain value in place of each one that makes no sense: a bad row must not keep its neighbours
+from being read. Whether it may run is another question (`claim`).
+"""
 
 from __future__ import annotations
 
+import math
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from ...core.job import ErrorEntry, Job, State
 from ...core.pod import PodCard
 from ...core.queue import Queue
+from .sql import JOB_COLUMNS, QUEUE_COLUMNS
 
+T = TypeVar("T")
 RowTuple: TypeAlias = tuple[Any, ...]
 
 
@@ -28,15 +36,70 @@ _as_card: Final = msgspec.json.Decoder(PodCard).decode
 _to_json: Final = msgspec.json.Encoder().encode
 
 
+class Shape:
+    """Which types the columns of a row may have. Most rows look alike, so what was found sound is remembered."""
+
+    def __init__(self, columns: Iterable[str]) -> None:
+        self.columns = tuple(columns)
+        self._kinds = tuple(_KINDS.get(name, _MAYBE_TEXT) for name in self.columns)
+        self._known: set[tuple[type, ...]] = set()
+
+    def fits(self, row: RowTuple) -> bool:
+        types = tuple(map(type, row))
+        if types in self._known:
+            return True
+        if not all(kind in allowed for kind, allowed in zip(types, self._kinds, strict=True)):
+            return False
+        self._known.add(types)
+        return True
+
+    def mended(self, row: RowTuple) -> RowTuple:
+        """The row, with a plain value instead of each one that has the wrong type."""
+        return tuple(
+            value if type(value) in allowed else _plain(value, allowed)
+            for value, allowed in zip(row, self._kinds, strict=True)
+        )
+
+
+_WHOLE: Final = frozenset({int})
+_REAL: Final = frozenset({float})
+_TEXT: Final = frozenset({str})
+_NONE: Final = frozenset({type(None)})
+_MAYBE_TEXT: Final = _TEXT | _NONE
+_KINDS: Final = {
+    **dict.fromkeys(("id", "task", "queue", "state", "args"), _TEXT),
+    **dict.fromkeys(("seq", "format", "priority", "attempt", "pinned", "crashes", "snoozes", "throttles"), _WHOLE),
+    **dict.fromkeys(("cancel_wanted", "error_count", "version", "paused", "cool_exponent"), _WHOLE),
+    **dict.fromkeys(("run_at", "created_at"), _REAL),
+    **dict.fromkeys(("timeout", "started_at", "deadline", "finished_at"), _REAL | _NONE),
+    **dict.fromkeys(("paused_at", "paused_until", "cool_until"), _REAL | _NONE),
+    **dict.fromkeys(("max_attempts", "max_workers"), _WHOLE | _NONE),
+    "name": _TEXT,
+}
+JOB: Final = Shape(JOB_COLUMNS.split(", "))
+QUEUE: Final = Shape(QUEUE_COLUMNS.split(", "))
+
+
+def _plain(value: Any, allowed: frozenset[type]) -> Any:
+    if str in allowed:
+        return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    if type(None) in allowed:
+        return None
+    return 0 if int in allowed else 0.0
+
+
 def job_of(row: RowTuple, now: float, errors: tuple[ErrorEntry, ...] = ()) -> Job | None:
-    """The Job in a row of JOB_COLUMNS, as a reader sees it; None for a row that no code of ours can have written."""
+    """The Job in a row of JOB_COLUMNS, as a reader sees it; None for one whose state no code of ours can have written,
+    or that cannot be named."""
+    if not JOB.fits(row):
+        row = _mended_job(row)
     (
         _seq, id, task, queue, state_text, args, format, priority, run_at, created_at, attempt, max_attempts, timeout,
         pinned, tags, meta, reason, unique_key, pod, slot, token, started_at, deadline, finished_at, crashes, snoozes,
         throttles, cancel_wanted, result, warning, error_count,
     ) = row  # fmt: skip
     state = _STATES.get(state_text)
-    if state is None or not isinstance(run_at, float):
+    if state is None:
         return None
     if state is State.READY and run_at > now:
         state = State.SCHEDULED
@@ -73,6 +136,18 @@ def job_of(row: RowTuple, now: float, errors: tuple[ErrorEntry, ...] = ()) -> Jo
         error_count=error_count,
         errors=errors,
     )
+
+
+def _mended_job(row: RowTuple) -> RowTuple:
+    id, state, run_at = row[1], row[4], row[8]
+    mended = list(JOB.mended(row))
+    if type(run_at) is not float:
+        mended[8] = math.inf  # no time at all: never due
+    if type(id) is not str:
+        mended[4] = None  # nobody could ask for it
+    elif type(state) is not str:
+        mended[4] = None
+    return tuple(mended)
 
 
 def tags_of(text: str) -> tuple[str, ...]:
