@@ -92,9 +92,8 @@ def _is_flat(value: Any) -> bool:
     """A dict of short answers, as most arguments are: plain at a glance."""
     if type(value) is not dict:
         return False
-    members: dict[Any, Any] = value
-    for key, item in members.items():
-        kind = type(item)
+    for key, item in cast("dict[Any, Any]", value).items():
+        kind: type[Any] = type(item)
         if type(key) is not str or not (kind is str or kind is bool or item is None or _is_small(kind, item)):
             return False
     return True
