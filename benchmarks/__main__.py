@@ -9,22 +9,21 @@ import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from . import machine, page
-from .harness import QUICK, Bench, Results, Sizes
-from .peers import PEERS
+from .harness import QUICK, Results, Sizes
 from .report import Report
-from .workloads import WORKLOADS
+from .suites import SUITES, Suite
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-PAGE = HERE.parent / "docs" / "benchmarks.md"
 
 
 def main() -> int:
-    options = _options()
-    chosen = [each for each in WORKLOADS if not options.only or each.name in options.only]
+    options, suite = _options()
+    chosen = [each for each in suite.workloads if not options.only or each.name in options.only]
     sizes = dataclasses.replace(QUICK if options.quick else Sizes(), slots=options.worker_slots)
     rounds = options.rounds or (1 if options.quick else 3)
     folder = Path(tempfile.mkdtemp(prefix="treadle-bench-", dir=options.dir))
@@ -36,10 +35,9 @@ def main() -> int:
         )
         return 2
     began = time.monotonic()
-    bench = Bench(sizes, folder, options.patience)
     try:
-        facts = machine.facts(folder)
-        bench.run(chosen, options.peers, rounds)
+        with suite.bench(sizes, folder, options.patience, options.peers) as (bench, facts):
+            bench.run(chosen, options.peers, rounds)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     report = Report(
@@ -51,24 +49,31 @@ def main() -> int:
         command=" ".join(["python -m benchmarks", *sys.argv[1:]]),
         date=dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         took=time.monotonic() - began,
+        ours=suite.ours,
     )
     print(report.table())
     report.save(options.json or RESULTS / f"{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}.json")
     # A part of the figures must not pass for the whole.
-    if options.page or not (options.only or options.quick or options.peers != list(PEERS)):
-        path = options.page or PAGE
-        path.write_text(page.page(report))
+    if options.page or not (options.only or options.quick or options.peers != list(suite.peers)):
+        path = options.page or suite.page
+        path.write_text(page.page(report, suite.title, suite.how))
         print(f"written: {path}", file=sys.stderr)
     return 1 if any(sample.error for sample in bench.samples) else 0
 
 
-def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser("python -m benchmarks", description="Measure Treadle beside other libraries.")
-    names = [each.name for each in WORKLOADS]
+def _options() -> tuple[argparse.Namespace, Suite]:
+    first = argparse.ArgumentParser(add_help=False)
+    first.add_argument("--suite", choices=list(SUITES), default="sqlite", help="which peers, and on what (%(default)s)")
+    suite = SUITES[first.parse_known_args()[0].suite]
+    parser = argparse.ArgumentParser(
+        "python -m benchmarks", description="Measure Treadle beside other libraries.", parents=[first]
+    )
+    names = [each.name for each in suite.workloads]
+    known = list(suite.peers)
     parser.add_argument("--rounds", type=int, help="how often each cell is measured (default 3; with --quick 1)")
     parser.add_argument("--only", type=_some(names), metavar="NAME,...", help=f"some of: {', '.join(names)}")
     parser.add_argument(
-        "--peers", type=_some(list(PEERS)), metavar="NAME,...", default=list(PEERS), help="some of them"
+        "--peers", type=_some(known), metavar="NAME,...", default=known, help=f"some of: {', '.join(known)}"
     )
     parser.add_argument("--quick", action="store_true", help="small numbers, one round: does it work at all?")
     parser.add_argument("--worker-slots", type=int, default=Sizes().slots, metavar="N", help="default %(default)s")
@@ -82,10 +87,10 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--dir", type=Path, default=Path("/var/tmp"), help="where the databases go; not a RAM disk")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where the samples go (default benchmarks/results/)")
     parser.add_argument("--page", type=Path, metavar="PATH", help="write the page there, whatever was chosen")
-    return parser.parse_args()
+    return parser.parse_args(), suite
 
 
-def _some(known: list[str]) -> object:
+def _some(known: list[str]) -> Callable[[str], list[str]]:
     def read(text: str) -> list[str]:
         found = text.split(",")
         if unknown := [each for each in found if each not in known]:

@@ -8,9 +8,9 @@ fresh processes and, unless it says otherwise, a fresh database in a fresh folde
 from __future__ import annotations
 
 import contextlib
-import functools
 import shutil
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -115,16 +115,16 @@ class Bench:
             self.discarded += 1
 
     def _measure(self, workload: Workload, peer: Peer, number: int) -> Sample:
+        spin = machine.spin()
         before = machine.load()
         figures, error = Figures(), ""
         try:
             figures = workload.run(self, peer)
-        except Failed as failed:
-            error = str(failed)
+        except (Failed, OSError, subprocess.TimeoutExpired) as failed:  # OSError: a process or a file that is gone
+            error = f"{type(failed).__name__}: {failed}"
         after = machine.load()
-        sample = Sample(
-            workload.name, peer.name, number, figures, machine.foreign(before, after), after.at - before.at, error
-        )
+        load = machine.foreign(before, after) | {"spin_ms": (spin + machine.spin()) / 2}
+        sample = Sample(workload.name, peer.name, number, figures, load, after.at - before.at, error)
         told = f"FAILED: {error}" if error else "  ".join(f"{name} {value:,.6g}" for name, value in figures.items())
         print(
             f"  {number + 1}  {workload.name:<14} {peer.name:<15} {told}  "
@@ -162,7 +162,7 @@ class Bench:
             f"from pathlib import Path; from benchmarks import peers; "
             f"peers.find({peer.name!r}).{method}(Path({str(place)!r}), *{arguments!r})"
         )
-        processes.run_python(code, peer.environ(place))
+        processes.run_python(code, peer.environ(place), peer.python)
 
     def _folder(self, peer: Peer) -> Path:
         place = self.folder / f"{peer.name}-{time.monotonic_ns()}"
@@ -173,7 +173,7 @@ class Bench:
 
     @contextlib.contextmanager
     def producer(self, peer: Peer, place: Path) -> Iterator[Producer]:
-        with processes.producer(peer.name, peer.environ(place), place) as producer:
+        with processes.producer(peer.name, peer.environ(place), place, peer.python) as producer:
             yield producer
 
     @contextlib.contextmanager
@@ -236,7 +236,7 @@ class Bench:
 class _NoWatch:
     """For a database that keeps no such log."""
 
-    commits = bytes = 0
+    commits = size = 0
 
     def look(self) -> None:
         pass
@@ -250,7 +250,7 @@ def _watch(peer: Peer, place: Path) -> WalWatch | _NoWatch:
 def _per_job(watch: WalWatch | _NoWatch, jobs: float) -> Figures:
     if isinstance(watch, _NoWatch):
         return {}
-    return {"commits": watch.commits / jobs, "wal_bytes": watch.bytes / jobs}
+    return {"commits": watch.commits / jobs, "wal_bytes": watch.size / jobs}
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -299,9 +299,8 @@ class Results:
             return None
         return found, found.median >= target.bound if target.at_least else found.median <= target.bound
 
-    @functools.cached_property
-    def foreign(self) -> Result | None:
-        return _result([s.load["foreign"] for s in self.samples])
+    def load(self, name: str) -> Result | None:
+        return _result([s.load[name] for s in self.samples])
 
     def as_json(self) -> list[dict[str, object]]:
         return [asdict(sample) for sample in self.samples]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from . import peers
 from .harness import NOISY
-from .report import MAIN_FIGURES, OURS, UNITS, Report, show, wanted
+from .report import MAIN_FIGURES, UNITS, Report, show, wanted
 
 HOW = """\
 Every measurement has fresh processes and a fresh database file on a disk that really syncs. The rounds are
@@ -24,7 +24,8 @@ start them, except for the pickup in the same process.
 * **commits, WAL bytes**: read from SQLite's own index of the log. WAL bytes are whole pages, so small commits cost
   more of them; they are a little too low (at most some per cent) where the log started over during the run.
 * **others**: processor time of the machine that none of our processes took, as a share of all cores. It contains the
-  kernel's own work for our disk writes.
+  kernel's own work for our disk writes. Other guests of the same host do not show there, but in the loop that is
+  timed before and after every measurement.
 
 Huey removes a job from its table when it starts and never writes that it ended: a consumer that dies loses what it was
 running, and there is no history to look at. We write twice a job, and keep the row. So its rate is that of a lesser
@@ -32,12 +33,12 @@ promise, at one commit a job.
 """
 
 
-def page(report: Report) -> str:
-    return "\n".join(_lines(report)).rstrip() + "\n"
+def page(report: Report, title: str = "Benchmarks", how: str = HOW) -> str:
+    return "\n".join(_lines(report, title, how)).rstrip() + "\n"
 
 
-def _lines(report: Report) -> Iterator[str]:
-    yield "# Benchmarks"
+def _lines(report: Report, title: str, how: str) -> Iterator[str]:
+    yield f"# {title}"
     yield ""
     yield f"Written by `{report.command}` on {report.date}; it took {report.took:.0f} s. Do not edit: run it again."
     yield ""
@@ -67,7 +68,7 @@ def _lines(report: Report) -> Iterator[str]:
     yield ""
     yield "## How it is measured"
     yield ""
-    yield HOW
+    yield how
 
 
 def _figures(report: Report) -> Iterator[str]:
@@ -105,7 +106,7 @@ def _targets(report: Report) -> Iterator[str]:
     rows = []
     for workload in report.workloads:
         for target in workload.targets:
-            reached = report.results.reached(target, workload.name, OURS)
+            reached = report.results.reached(target, workload.name, report.ours)
             if reached is None:
                 rows.append((workload.name, wanted(target), "not measured", "no"))
                 continue

@@ -12,10 +12,10 @@ import sys
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import IO, Any
 
 HERE = Path(__file__).parent.parent
-LIMIT = 90.0
+LIMIT = 60.0
 _PROCESS_CLOCK = 2
 
 
@@ -39,9 +39,9 @@ def memory(pid: int) -> float:
     raise Failed(f"process {pid} has ended")
 
 
-def run_python(code: str, env: Mapping[str, str]) -> str:
+def run_python(code: str, env: Mapping[str, str], python: str = sys.executable) -> str:
     """What a short program prints, in a process of its own."""
-    command, whole = [sys.executable, "-c", code], {**os.environ, **env}
+    command, whole = [python, "-c", code], {**os.environ, **env}
     done = subprocess.run(command, check=False, cwd=HERE, env=whole, capture_output=True, text=True, timeout=LIMIT)
     if done.returncode:
         raise Failed(f"a child failed: {code}\n{done.stderr[-2000:]}")
@@ -63,9 +63,9 @@ def worker(command: list[str], env: Mapping[str, str], place: Path, stop: signal
 
 
 @contextlib.contextmanager
-def producer(peer: str, env: Mapping[str, str], place: Path) -> Iterator[Producer]:
+def producer(peer: str, env: Mapping[str, str], place: Path, python: str = sys.executable) -> Iterator[Producer]:
     """A process of ours that enqueues, ready to be told what."""
-    command = [sys.executable, "-m", "benchmarks.child", peer]
+    command = [python, "-m", "benchmarks.child", peer]
     log = place / "producer.log"
     with log.open("a") as err:
         process = subprocess.Popen(
@@ -88,7 +88,7 @@ def producer(peer: str, env: Mapping[str, str], place: Path) -> Iterator[Produce
 
 
 class Producer:
-    def __init__(self, pid: int, stdin: TextIO, stdout: TextIO, log: Path) -> None:
+    def __init__(self, pid: int, stdin: IO[str], stdout: IO[str], log: Path) -> None:
         self.pid = pid
         self._stdin = stdin
         self._stdout = stdout

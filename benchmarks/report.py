@@ -15,6 +15,7 @@ UNITS = {
     "rate": ("jobs/s", "{:,.0f}"),
     "producer_us": ("producer µs/job", "{:.1f}"),
     "worker_us": ("worker µs/job", "{:.1f}"),
+    "server_us": ("server µs/job", "{:.1f}"),
     "commits": ("commits/job", "{:.4f}"),
     "wal_bytes": ("WAL B/job", "{:,.0f}"),
     "smaller_share": ("share of the slower process", "{:.0%}"),
@@ -40,11 +41,12 @@ class Report:
     command: str
     date: str
     took: float
+    ours: str = OURS
 
     # Stdout ----------------------------------------------------------------------------------------------------------
 
     def table(self) -> str:
-        rows = [("workload", "peer", "figure", "median", "lowest – highest", "target", "")]
+        rows: list[tuple[str, ...]] = [("workload", "peer", "figure", "median", "lowest – highest", "target", "")]
         for workload in self.workloads:
             for peer in self._peers_of(workload):
                 rows += self._rows(workload, peer)
@@ -63,7 +65,7 @@ class Report:
             target = next((t for t in workload.targets if t.figure == name and not t.beside), None)
             wanted, verdict = self._verdict(workload, peer, target)
             yield workload.name, peer, unit, show(name, found.median), self._range(name, found), wanted, verdict
-        for target in workload.targets if peer == OURS else ():
+        for target in workload.targets if peer == self.ours else ():
             if target.beside and (reached := self.results.reached(target, workload.name, peer)):
                 wanted, verdict = self._verdict(workload, peer, target)
                 ratio = f"× {' of '.join(reversed(target.beside))}"
@@ -71,7 +73,7 @@ class Report:
                 yield workload.name, peer, ratio, f"{reached[0].median:.2f}", f"{low} – {high}", wanted, verdict
 
     def _verdict(self, workload: Workload, peer: str, target: Target | None) -> tuple[str, str]:
-        if target is None or peer != OURS:
+        if target is None or peer != self.ours:
             return "", ""
         reached = self.results.reached(target, workload.name, peer)
         return wanted(target), "" if reached is None else "yes" if reached[1] else "NO"
@@ -81,8 +83,8 @@ class Report:
 
     def noise(self) -> str:
         """One line on how far to trust the rest."""
-        found = self.results.foreign
-        if found is None:
+        found, spin = self.results.load("foreign"), self.results.load("spin_ms")
+        if found is None or spin is None:
             return "nothing was measured"
         noisy = sum(s.load["foreign"] > NOISY for s in self.results.samples)
         said = (
@@ -90,8 +92,9 @@ class Report:
             f"{noisy} of {len(self.results.samples)} measurements had more than {NOISY:.0%}"
         )
         said += " and are noise" if noisy else ""
-        again = self.results.discarded
-        return said + (f"; {again} disturbed measurements were discarded and taken again" if again else "")
+        if again := self.results.discarded:
+            said += f"; {again} disturbed measurements were discarded and taken again"
+        return said + f"; the same loop took {spin.low:.0f} to {spin.high:.0f} ms of processor time ({spin.median:.0f})"
 
     def _peers_of(self, workload: Workload) -> list[str]:
         return [peer for peer in self.peers if self.results.cell(workload.name, peer)]
@@ -116,7 +119,7 @@ class Report:
     def missed(self) -> Iterator[str]:
         for workload in self.workloads:
             for target in workload.targets:
-                reached = self.results.reached(target, workload.name, OURS)
+                reached = self.results.reached(target, workload.name, self.ours)
                 if reached is None:
                     yield f"`{workload.name}` could not be measured."
                 elif not reached[1]:
@@ -127,10 +130,10 @@ class Report:
         """Where another peer's figure is better than ours by more than both scatter."""
         for workload in self.workloads:
             for name in workload.figures:
-                own = self.results.figure(workload.name, OURS, name)
+                own = self.results.figure(workload.name, self.ours, name)
                 for peer in self._peers_of(workload):
                     other = self.results.figure(workload.name, peer, name)
-                    if peer != OURS and own and other and _better(name, other, own):
+                    if peer != self.ours and own and other and _better(name, other, own):
                         theirs = f"{peers.find(peer).title} {show(name, other.median)}"
                         yield f"`{workload.name}`, {UNITS[name][0]}: {theirs}, we {show(name, own.median)}."
 

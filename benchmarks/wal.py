@@ -37,7 +37,8 @@ class WalWatch:
         self.commits = (commits - self._first_commit) & 0xFFFFFFFF
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
+        """Bytes written to the log, whole frames."""
         return self.frames * (self._page + _FRAME_HEAD)
 
     def _read(self) -> tuple[int, int, int, bytes]:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from treadle.cli import root
-from treadle.config import SETTINGS
+from treadle.config import SETTINGS, shown
 from treadle.core import backoff, lifecycle
 from treadle.core.backoff import Retry
 from treadle.core.duration import words
@@ -52,7 +52,7 @@ def settings_page() -> str:
         "|---|---|---|---|",
     ]
     for setting in SETTINGS:
-        default = "" if setting.default is None else f"`{setting.default}`"
+        default = "" if setting.default in (None, (), frozenset()) else f"`{shown(setting.name, setting.default)}`"
         lines.append(f"| `{setting.name}` | `{setting.env}` | {default} | {setting.meaning} |")
     return "\n".join(lines) + "\n"
 

@@ -50,10 +50,10 @@ def programs() -> Path | None:
 class Server:
     """One server of our own: start, stop, kill, start again."""
 
-    def __init__(self, directory: Path, bin: Path, *, fast: bool = True, **settings: str) -> None:
+    def __init__(self, directory: Path, programs: Path, *, fast: bool = True, **settings: str) -> None:
         self.directory = directory
         self.data = directory / "data"
-        self.bin = bin
+        self.programs = programs
         self.port = _free_port()
         self.settings = {**_ALWAYS, **(_FAST if fast else {}), **settings}
         self.pid: int | None = None
@@ -83,7 +83,7 @@ class Server:
 
     def stop(self, mode: str = "fast") -> None:
         """`fast` ends every session and shuts down, `immediate` leaves it to crash recovery."""
-        with contextlib.suppress(subprocess.CalledProcessError):
+        with contextlib.suppress(RuntimeError):
             self._run("pg_ctl", "-D", str(self.data), "-w", "-m", mode, "stop")
         self.pid = None
 
@@ -95,6 +95,9 @@ class Server:
         # They hold the shared memory that the next start needs.
         while time.monotonic() < until and _children_of(str(self.data)):
             time.sleep(0.05)
+        # A container's first process may never collect it, and as a zombie it would pass for alive.
+        for name in ("data/postmaster.pid", f".s.PGSQL.{self.port}.lock"):
+            (self.directory / name).unlink(missing_ok=True)
         self.pid = None
 
     def remove(self) -> None:
@@ -105,7 +108,7 @@ class Server:
         as_user: dict[str, Any] = {"user": "nobody", "group": "nogroup"} if os.getuid() == 0 else {}
         environment = {**os.environ, "LC_ALL": "C", "HOME": str(self.directory)}
         done = subprocess.run(
-            [str(self.bin / program), *arguments],
+            [str(self.programs / program), *arguments],
             check=False,
             capture_output=program != "pg_ctl",
             # pg_ctl's child would keep a pipe open for ever.
@@ -166,31 +169,31 @@ def _needed() -> Path:
 @functools.cache
 def shared_url() -> str:
     """The URL of the session's server, which the first process to ask has started."""
-    bin = _needed()
+    found = _needed()
     # Workers of pytest-xdist have one parent; without xdist, the process itself is the session.
     session = os.environ.get("PYTEST_XDIST_TESTRUNUID") or f"{os.getpid()}-{secrets.token_hex(4)}"
     directory = Path(tempfile.gettempdir()) / f"treadle-pg-{os.getuid()}-{session}"
     directory.mkdir(mode=0o755, exist_ok=True)
     with _locked(directory) as state:
         if not state:
-            server = Server(directory / "pg", bin)
+            server = Server(directory / "pg", found)
             server.create()
             server.start()
             state |= {"url": server.url, "port": server.port, "users": 0}
         state["users"] += 1
         url = str(state["url"])
-    atexit.register(_leave, directory, bin, os.getpid())
+    atexit.register(_leave, directory, found, os.getpid())
     return url
 
 
-def _leave(directory: Path, bin: Path, owner: int) -> None:
+def _leave(directory: Path, found: Path, owner: int) -> None:
     if os.getpid() != owner:
         return  # a fork of the test process ends
     with _locked(directory) as state:
         state["users"] -= 1
         last = state["users"] == 0
         if last:
-            server = Server(directory / "pg", bin)
+            server = Server(directory / "pg", found)
             server.remove()
             state.clear()
     if last:

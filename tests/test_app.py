@@ -111,10 +111,8 @@ def test_the_url_is_the_arguments_then_the_environments_then_the_files(
 @pytest.mark.parametrize(
     ("url", "said"),
     [
-        ("postgresql://u:secret@h/d", "no PostgreSQL storage yet"),
-        ("postgres://h/d", "no PostgreSQL storage yet"),
         ("sqlit:///x.db", "did you mean sqlite://"),
-        ("redis://h", "use sqlite:///path or memory://"),
+        ("redis://h", "use sqlite:///path, postgresql"),
         ("treadle.db", "not a storage URL"),
         ("sqlite://treadle.db", "sqlite:///treadle.db"),
         ("sqlite:///", "names a file"),
@@ -241,6 +239,18 @@ def test_an_app_that_is_dropped_is_closed(storage: Counting) -> None:
     del app
     gc.collect()
     _until(lambda: storage.closed == 1)
+    _until(lambda: not _sync_threads())
+
+
+def test_an_app_that_is_dropped_after_a_loan_lets_go_of_its_thread(storage: Counting) -> None:
+    """The storage that the thread was started for had been taken back, so nothing was open, and the thread stayed."""
+    app = App("memory://")
+    app.lend(storage)
+    add_tasks(app).enqueue_sync(1)
+    assert _sync_threads()
+    app.take_back()
+    del app
+    gc.collect()
     _until(lambda: not _sync_threads())
 
 

@@ -44,6 +44,8 @@ CHOSEN: dict[str, tuple[str, object]] = {
     "loop_limit": ("1h30m", 5400.0),
     "start_jitter": ("0s", 0.0),
     "synchronous": ("normal", "normal"),
+    "schema": ("shop_jobs", "shop_jobs"),
+    "listen_url": ("postgresql://db:5432/shop", "postgresql://db:5432/shop"),
     "env": ("staging", "staging"),
     "color": ("#b5651d", "#b5651d"),
     "production": ("true", True),

@@ -7,15 +7,19 @@ import asyncio
 import inspect
 import os
 import re
+import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
 
+import click
 import pytest
 
 import treadle
+from treadle.cli import root as cli
 from treadle.core.errors import TreadleError
 from treadle.core.job import ErrorKind, State
+from treadle.testing import sabotage
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -73,6 +77,44 @@ def test_the_code_of_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) 
     finally:
         os.chdir(before)
         del sys.modules[namespace["__name__"]]
+
+
+def command_lines(page: Path) -> list[str]:
+    """Whatever a page tells people to type: lines of shell blocks, and what stands in the running text."""
+    text = page.read_text()
+    shell = re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S)
+    inline = re.findall(r"`([^`]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
+    lines = [line for block in shell for line in block.splitlines()] + [" ".join(each.split()) for each in inline]
+    found = [part.strip() for line in lines for part in re.split(r"\s[;|&](?:\s|$)|;\s", line.split("  #")[0])]
+    return [each for each in found if re.match(r"treadle [a-z]", each) and "demo worker" not in each]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if command_lines(page)], ids=lambda page: page.stem)
+def test_every_command_that_a_page_tells_to_type_is_there(page: Path) -> None:
+    for line in command_lines(page):
+        words = [word for word in shlex.split(line.replace("…", "")) if word][1:]
+        command: click.Command = cli
+        while isinstance(command, click.Group):
+            context = click.Context(command)
+            found = command.get_command(context, words.pop(0)) if words else None
+            if found is None:
+                break
+            command = found
+        assert command is not cli, line
+        known = {name for option in command.params for name in (*option.opts, *option.secondary_opts)}
+        for word in words:
+            if re.match(r"--?[a-z]", word, re.I):
+                assert word.partition("=")[0] in known, f"{page.name}: {line}"
+
+
+def test_every_test_that_a_promise_names_is_there() -> None:
+    text = (DOCS / "guarantees.md").read_text()
+    for path in re.findall(r"`(tests/[^`]*)`", text):
+        assert (ROOT / path).exists(), path
+    sabotages = {each.__name__ for each in sabotage.every()}
+    named = re.findall(r"`([A-Z][a-z]+(?:[A-Z][a-z]+)+)`", text)
+    assert named
+    assert [name for name in named if name not in sabotages] == []
 
 
 def test_every_public_name_is_mentioned() -> None:

@@ -100,5 +100,6 @@ def test_an_app_alone_loads_no_storage() -> None:
 
 def test_importing_treadle_is_quick() -> None:
     code = "import time; start = time.process_time(); import treadle; print(time.process_time() - start)"
-    # Time on the processor, best of three: the first may have to compile, and the machine may be busy with others.
-    assert min(float(python(code)) for _ in range(3)) < 0.15
+    # Time on the processor, best of three: the first may have to compile. The bound is generous, because a loaded
+    # machine doubles it; `make bench` measures it.
+    assert min(float(python(code)) for _ in range(3)) < 0.5

@@ -16,7 +16,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-PEERS = {"treadle-sqlite": "treadle_sqlite", "huey-sqlite": "huey_sqlite"}
+PEERS = {
+    "treadle-sqlite": "treadle_sqlite",
+    "huey-sqlite": "huey_sqlite",
+    "treadle-postgres": "treadle_postgres",
+    "pgqueuer": "pgqueuer",
+    "awa-pg": "awa_pg",
+    "procrastinate": "procrastinate",
+}
 TALLY = "BENCH_TALLY"  # the folder of the tallies, in every child's environment
 
 
@@ -43,9 +50,12 @@ class Producer(Protocol):
 class Peer(Protocol):
     name: str
     title: str
+    module: str  # what its users import
     does: frozenset[str]  # names of workloads
     share: float  # of a workload's jobs: a slower peer is measured on fewer, so that a run takes seconds
     stop: signal.Signals  # ends a worker gracefully
+    python: str  # the interpreter that has the library
+    requirements: tuple[str, ...]  # of an environment of its own; none: the library is in ours
 
     def settings(self) -> dict[str, str]:
         """Versions and settings, for the report."""

@@ -9,7 +9,6 @@ commit a job is all it has to pay. Results are stored only if they are not None.
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import sqlite3
 import sys
@@ -21,16 +20,20 @@ from pathlib import Path
 
 from . import TALLY, pace
 
-# One thread: all threads of a consumer share one connection and one lock, and more of them only wait for it.
+# One thread: all threads of a consumer share one connection and one lock, so that more of them only wait for it.
+# Measured here, jobs/s: 1 thread 3,360–3,880, 2 threads 2,540–2,790, 10 threads 2,110–2,700, 1 process 3,380–3,520.
 WORKERS = "1"
 
 
 class HueySQLite:
     name = "huey-sqlite"
     title = "Huey on SQLite"
+    module = "huey"
     does = frozenset({"drain", "drain-two", "bulk", "callers-100", "caller-1", "pickup-across", "idle", "import"})
     share = 0.08
     stop = signal.SIGINT
+    python = sys.executable
+    requirements = ()
 
     def settings(self) -> dict[str, str]:
         return {
@@ -64,7 +67,6 @@ class HueySQLite:
 
     @contextlib.contextmanager
     def producer(self) -> Iterator[HueyProducer]:
-        os.environ.setdefault("BENCH_HUEY_FILE", "")
         yield HueyProducer()
 
 

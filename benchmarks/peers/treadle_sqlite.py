@@ -21,12 +21,15 @@ SETTLE = 1.0
 class TreadleSQLite:
     name = "treadle-sqlite"
     title = "Treadle on SQLite"
+    module = "treadle"
     does = frozenset({
         "drain", "drain-backlog", "drain-two", "bulk", "callers-100", "caller-1", "pickup-same", "pickup-across",
         "idle", "idle-50", "import",
     })  # fmt: skip
     share = 1.0
     stop = signal.SIGTERM
+    python = sys.executable
+    requirements = ()
 
     def settings(self) -> dict[str, str]:
         return {

@@ -30,6 +30,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, overload
+from urllib.parse import urlsplit
 
 from msgspec import UNSET, UnsetType
 
@@ -89,7 +90,7 @@ class App(Registry):
         if url is not None and storage is not None:
             raise ConfigError("App: give a url or a storage, not both")
         self.config = config = settings.load()
-        self.name = name
+        self.name = None if name is None else _label("App name", name)
         self.url = "memory://" if storage is not None else config.url if url is None else url
         self.timing = timing or config.timing
         self.limits = limits or config.limits
@@ -97,7 +98,7 @@ class App(Registry):
         self._declared = queues
         self._lifespan = lifespan
         sync = synchronous or cast("Synchronous", config.synchronous)
-        make = _maker(self.url, sync, self.timing.call) if storage is None else lambda: storage
+        make = _maker(self.url, sync, self.timing.call, config) if storage is None else lambda: storage
         self._keeper = Keep(make, is_ours=storage is None)
         # Dropped without a word, an app still lets go of its threads. The Keep knows nothing of the app.
         weakref.finalize(self, Keep.let_go, self._keeper).atexit = False
@@ -278,10 +279,11 @@ class App(Registry):
         """
         limits = limits or self.limits
         served = self._served(queues, slots, limits)
+        own = None if label is None else _label("label", label)
         async with self, self.state() as state:
             pod = self.make_pod(
                 queues=served,
-                label=None if label is None else lambda pod_id: label,
+                label=None if own is None else lambda pod_id: own,
                 timing=timing,
                 limits=limits,
                 leads=leads,
@@ -364,6 +366,13 @@ class App(Registry):
         return served
 
 
+def _label(what: str, value: str) -> str:
+    try:
+        return settings.label(value)
+    except ValueError as error:
+        raise ConfigError(f"{what} {error}") from None
+
+
 def _queue_list(queues: QueueList) -> dict[str, int | None]:
     try:
         if isinstance(queues, str):
@@ -380,7 +389,7 @@ def _queue_list(queues: QueueList) -> dict[str, int | None]:
 # The storage: made of a URL, kept open, and asked from threads that have no loop
 
 
-def _maker(url: str, synchronous: Synchronous, call_deadline: float) -> Callable[[], Storage]:
+def _maker(url: str, synchronous: Synchronous, call_deadline: float, config: settings.Config) -> Callable[[], Storage]:
     """How to make the storage of a URL. What is wrong with the URL is said now; nothing is opened or imported yet."""
     scheme, separator, rest = url.partition("://")
     if not separator:
@@ -391,9 +400,13 @@ def _maker(url: str, synchronous: Synchronous, call_deadline: float) -> Callable
         path = _sqlite_path(rest)
         return lambda: _sqlite(path, synchronous, call_deadline)
     if scheme in ("postgresql", "postgres"):
-        raise ConfigError("this version has no PostgreSQL storage yet; use sqlite:///path or memory://")
+        try:
+            _ = urlsplit(url).port
+        except ValueError:
+            raise ConfigError("the PostgreSQL URL cannot be read; for example postgresql://user@host:5432/db") from None
+        return lambda: _postgres(url, call_deadline, config)
     near = names.suggest(scheme, SCHEMES)
-    remedy = f"did you mean {near}://?" if near else "use sqlite:///path or memory://"
+    remedy = f"did you mean {near}://?" if near else "use sqlite:///path, postgresql://… or memory://"
     raise ConfigError(f"there is no storage for {scheme}://; {remedy}")
 
 
@@ -414,6 +427,17 @@ def _memory() -> Storage:
     from .storages.memory import MemoryStorage
 
     return MemoryStorage()
+
+
+def _postgres(url: str, call_deadline: float, config: settings.Config) -> Storage:
+    try:
+        from .storages.postgres import PostgresStorage
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise ConfigError("PostgreSQL needs a driver: pip install 'treadle[postgres]'") from None
+
+    return PostgresStorage(url, schema=config.schema, listen_url=config.listen_url, call_deadline=call_deadline)
 
 
 def _sqlite(path: str, synchronous: Synchronous, call_deadline: float) -> Storage:

@@ -83,6 +83,8 @@ class Config:
     timing: Timing = Timing()
     limits: Limits = Limits()
     synchronous: str = "full"
+    schema: str = "treadle"
+    listen_url: str | None = None
     env: str | None = None
     color: str | None = None
     production: bool = False
@@ -190,7 +192,8 @@ def _text(value: object) -> str:
     return value.strip()
 
 
-def _label(value: object) -> str:
+def label(value: object) -> str:
+    """A part of a pod's label, or all of it. It stands in log lines and tables."""
     text = str(value) if isinstance(value, int) and not isinstance(value, bool) else _text(value)
     if not _LABEL.fullmatch(text):
         raise ValueError("must be letters, digits, _ . or -, at most 64")
@@ -208,6 +211,13 @@ def _url(value: object) -> str:
     text = _text(value)
     if not _VARIABLE.fullmatch(text) and "://" not in text:
         raise ValueError("must be a URL, for example sqlite:///treadle.db")
+    return text
+
+
+def _identifier(value: object) -> str:
+    text = _text(value)
+    if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", text):
+        raise ValueError("must be lower-case letters, digits and _, at most 63, the first no digit")
     return text
 
 
@@ -331,16 +341,16 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         _one_of("full", "normal"),
         "full",
     ),
+    Setting("schema", "PostgreSQL: the schema that holds Treadle's tables", _identifier, "treadle"),
+    Setting("listen_url", "PostgreSQL: a direct way to the server for wake-ups, where `url` leads to a pooler", _url),
     Setting("env", "what this place is called, in every confirmation", _text),
     Setting("color", "the colour of its name, for example `#b5651d`", _colour),
     Setting("production", "if true, `--yes` also needs `--env NAME`", _yes_or_no, False),
     Setting("log_level", "debug, info, warning or error", _one_of("debug", "info", "warning", "error"), "info"),
     Setting("log_format", "text or json", _one_of("text", "json"), "text"),
-    Setting(
-        "worker_prefix", "the label of a pod becomes `{prefix}-worker-{version}-{id}`; unset: the pod's id", _label
-    ),
-    Setting("worker_version", "the version in that label; unset: left out", _label),
-    Setting("worker_id", "the id in that label; unset: 4 digits of the pod's id", _label),
+    Setting("worker_prefix", "the label of a pod becomes `{prefix}-worker-{version}-{id}`; unset: the pod's id", label),
+    Setting("worker_version", "the version in that label; unset: left out", label),
+    Setting("worker_id", "the id in that label; unset: 4 digits of the pod's id", label),
     Setting("disable", f"kill switches, any of {', '.join(SWITCHES)}", _switches, frozenset[str]()),
 )
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
@@ -360,7 +370,7 @@ def shown(name: str, value: object) -> str:
         case tuple():
             return ",".join(_queue_text(queue) for queue in cast(tuple[DeclaredQueue, ...], value)) or "none"
         case _:
-            return masked(str(value)) if name == "url" else str(value)
+            return masked(str(value)) if name.endswith("url") else str(value)
 
 
 def _queue_text(queue: DeclaredQueue) -> str:

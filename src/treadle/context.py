@@ -108,6 +108,8 @@ def amend(
 
 def instant(at: datetime, name: str) -> float:
     """Seconds since the epoch; a date-time without a zone could mean any of 38 instants and is refused."""
+    if not isinstance(cast("object", at), datetime):
+        raise ValueError(f"{name} must be a datetime with a time zone, not {type(at).__name__}")
     if at.tzinfo is None or at.utcoffset() is None:
         raise ValueError(f"{name} must have a time zone, for example datetime.now(UTC)")
     return at.timestamp()

@@ -82,14 +82,17 @@ class Hooks:
                 waits = hook(view)
                 if inspect.iscoroutine(waits):
                     self._start(name, waits, job.id)
-            except Exception:
+            except BaseException:  # not even a SystemExit in somebody's hook may end the pod
                 self._count(name, job.id)
 
-    async def drain(self) -> None:
-        """Wait for the hooks that are under way on this loop."""
+    async def drain(self, timeout: float | None = None) -> None:
+        """Wait for the hooks that are under way on this loop, and after `timeout` seconds cancel them."""
         here = asyncio.get_running_loop()
         if own := [task for task in list(self._under_way) if task.get_loop() is here]:
-            await asyncio.wait(own)
+            _, late = await asyncio.wait(own, timeout=timeout)
+            for task in late:
+                log.warning("%s does not end and is cancelled", task.get_name())
+                task.cancel()
 
     def _start(self, name: str, waits: Any, job_id: str) -> None:
         try:
@@ -103,7 +106,10 @@ class Hooks:
     async def _run(self, name: str, waits: Any, job_id: str) -> None:
         try:
             await waits
-        except Exception:
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
             self._count(name, job_id)
 
     def _count(self, name: str, job_id: str) -> None:

@@ -57,9 +57,13 @@ class Keep:
         return storage
 
     async def close(self) -> None:
-        while self.current is not None or self._under_way is not None:
+        await self._close_while(lambda: True)
+
+    async def _close_while(self, wanted: Callable[[], bool]) -> None:
+        while wanted() and (self.current is not None or self._under_way is not None):
             await self._alone(self._close)
-        await self._portal.stop()
+        if wanted():
+            await self._portal.stop()
 
     async def enter(self) -> None:
         with self._lock:
@@ -67,14 +71,15 @@ class Keep:
         try:
             await self.open()
         except BaseException:
-            self._users -= 1
+            with self._lock:
+                self._users -= 1
             raise
 
     async def leave(self) -> None:
         with self._lock:
             self._users -= 1
-        if self._users == 0:
-            await self.close()
+        # Whoever enters while we wait for another's step keeps it open.
+        await self._close_while(lambda: self._users == 0)
 
     def close_sync(self) -> None:
         while self.current is not None:
@@ -94,11 +99,16 @@ class Keep:
         with self._lock:
             if self._own is not None:
                 (self._storage, self.current), self._own = self._own, None
+        self._portal.ask_to_stop()  # started for the loan, perhaps; whoever needs it next gets another
 
     def let_go(self) -> None:
         """The app is gone. Called by the garbage collector, so it may not wait."""
-        if self.current is not None and not sys.is_finalizing():
+        if sys.is_finalizing():
+            return
+        if self.current is not None:
             self._portal.start(self._close()).add_done_callback(lambda _: self._portal.ask_to_stop())
+        else:
+            self._portal.ask_to_stop()  # it may have been started for a storage that was only lent
 
     def forget(self) -> None:
         """In the child of a fork: the parent's threads are not here, and its connections are not ours to close."""
@@ -168,7 +178,7 @@ class Portal:
     async def stop(self) -> None:
         thread = self.ask_to_stop()
         if thread is not None and thread is not threading.current_thread():
-            await asyncio.wrap_future(thread.ended)
+            await asyncio.shield(asyncio.wrap_future(thread.ended))  # cancelled, it could not be set any more
             thread.join()  # it has nothing left to do but to vanish
 
     def stop_sync(self) -> None:

@@ -52,6 +52,9 @@ def test_a_schema_from_the_future_is_78(treadle: Treadle, store: Store, folder: 
         ran = treadle(*line)
         assert ran.code == 78, line
         assert len(ran.err.splitlines()) == 1
+    ran = treadle("doctor", "--check")
+    assert ran.code == 4
+    assert "upgrade Treadle" in ran.lines[-1]
 
 
 def test_memory_has_nothing_to_back_up(treadle: Treadle) -> None:

@@ -20,8 +20,8 @@ from .conftest import Store, Treadle
         (('{"user_id": 42, "tags": ["a"]}',), {"user_id": 42, "tags": ["a"]}),
         (("user_id=42", "name=Ann", "vip=true", "note="), {"user_id": 42, "name": "Ann", "vip": True, "note": ""}),
         (
-            ("list=[1,2]", "text=1h30m", "equals=a=b", "odd=NaN"),
-            {"list": [1, 2], "text": "1h30m", "equals": "a=b", "odd": "NaN"},
+            ("list=[1,2]", "text=1h30m", "equals=a=b", "open=[draft", 'odd="NaN"'),
+            {"list": [1, 2], "text": "1h30m", "equals": "a=b", "open": "[draft", "odd": "NaN"},
         ),
     ],
 )

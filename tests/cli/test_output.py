@@ -93,3 +93,14 @@ def test_no_bar_where_nobody_watches(terminal: Callable[[], None], capsys: pytes
 def test_fields_are_aligned_and_keep_their_lines(capsys: pytest.CaptureFixture[str]) -> None:
     Output().fields([("id", "7"), ("state", "failed"), ("trace", "one\ntwo")])
     assert capsys.readouterr().out.splitlines() == ["id     7", "state  failed", "trace  one", "       two"]
+
+
+def test_what_a_job_brought_along_cannot_move_the_cursor(capsys: pytest.CaptureFixture[str]) -> None:
+    out = Output()
+    out.table(("task",), [("\x1b[2Jgone\x9b1m",)])
+    out.fields([("reason", "one\x1b]0;title\x07\ntwo\u2028\tthree")])
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert "\x07" not in said
+    assert "\x9b" not in said
+    assert said.splitlines()[-2].endswith("two")  # lines and tabs stay what they are

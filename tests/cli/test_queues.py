@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import dataclasses
 import getpass
+import time
 from pathlib import Path
 
+from treadle.core.job import QueueChange
 from treadle.core.view import QueueView
 
 from .conftest import Store, Treadle
@@ -43,7 +45,8 @@ def test_pause_keeps_who_why_and_until_when(treadle: Treadle, store: Store) -> N
     assert ran.lines == ["mail  paused until 2100-01-01 00:00:00Z"]
     mail = treadle("queues", "show", "mail", "--json").object
     assert (mail["paused"], mail["pause_reason"], mail["paused_by"]) == (True, "provider down", getpass.getuser())
-    assert treadle("queues", "list").lines[1].split()[-1] == "paused"
+    told = f"paused until 2100-01-01 00:00:00Z by {getpass.getuser()}: provider down"
+    assert treadle("queues", "list").lines[1].endswith(told)
     assert treadle("queues", "resume", "mail").lines == ["mail  resumed"]
     mail = treadle("queues", "show", "mail", "--json").object
     assert (mail["paused"], mail["pause_reason"]) == (False, None)
@@ -56,6 +59,18 @@ def test_set_limits_and_frees(treadle: Treadle, store: Store) -> None:
     assert treadle("queues", "show", "mail", "--json").object["max_workers"] is None
     assert treadle("queues", "set", "mail", "--max-workers", "few").code == 2
     assert treadle("queues", "set", "mail").code == 2
+
+
+def test_set_ends_a_cool_down(treadle: Treadle, store: Store) -> None:
+    store.enqueue(queue="mail")
+    hot = QueueChange(name="mail", cool_until=time.time() + 3600)
+    assert [each.accepted for each in store.run(lambda app: app.storage.apply([hot]))] == [True]
+    assert "cooling until" in treadle("queues", "list").lines[1]
+    assert treadle("queues", "set", "mail", "--warm").lines == ["mail  warm"]
+    assert treadle("queues", "show", "mail", "--json").object["cool_until"] is None
+    both = treadle("queues", "set", "mail", "--warm", "--max-workers", "2")
+    assert both.lines == ["mail  max_workers 2, warm"]
+    assert treadle("queues", "show", "mail", "--json").object["max_workers"] == 2
 
 
 def test_in_production_a_change_needs_yes_and_the_name(treadle: Treadle, store: Store, folder: Path) -> None:

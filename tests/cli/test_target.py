@@ -115,5 +115,8 @@ def test_a_database_that_is_not_there_is_refused_with_what_to_do(folder: Path) -
     with pytest.raises(StorageUnavailable, match=r"no such database: none\.db .*--url or TREADLE_URL"):
         target.must_exist("sqlite:///none.db")
     (folder / "none.db").touch()
+    with pytest.raises(StorageUnavailable, match=r"none\.db has no Treadle tables .*treadle db migrate"):
+        target.must_exist("sqlite:///none.db")
+    App("sqlite:///none.db").open_sync()
     target.must_exist("sqlite:///none.db")
     target.must_exist("memory://")

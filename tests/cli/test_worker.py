@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from treadle import __version__
 from treadle.runtime import main
 
 from .conftest import Store, Treadle
@@ -195,6 +196,15 @@ def test_the_third_signal_leaves_at_once_with_75(worker: Callable[..., Process],
         process.until(sign)
         process.signal(signal.SIGTERM)
     assert process.end()[0] == 75
+
+
+@pytest.mark.journey
+def test_at_boot_a_worker_says_in_one_line_what_it_is(folder: Path, worker: Callable[..., Process]) -> None:
+    (folder / "treadle.toml").write_text('worker_prefix = "web"\nworker_version = "2026.11"\nworker_id = "a1f3"\n')
+    process = worker("--burst")
+    line = process.until("treadle.pod: pod")
+    own = f"pod web-worker-2026.11-a1f3 · treadle {__version__} · queues mail:50 · 3 tasks · pid {process.child.pid}"
+    assert line.rstrip().endswith(own)
 
 
 @pytest.mark.journey

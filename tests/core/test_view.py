@@ -141,6 +141,11 @@ def test_a_damaged_row_is_still_shown() -> None:
     assert job_view(a_job(args='{"broken' + "x" * 500)).args == {"undecodable": ('{"broken' + "x" * 500)[:200]}
 
 
+@pytest.mark.parametrize(("seconds", "year"), [(1e300, 9999), (float("inf"), 9999), (-1e300, 1)])
+def test_a_time_that_no_calendar_has_is_shown_as_its_edge(seconds: float, year: int) -> None:
+    assert job_view(a_job(run_at=seconds)).run_at.year == year
+
+
 def test_a_queue_has_the_documented_fields_in_json() -> None:
     queue = Queue(
         name="mail",

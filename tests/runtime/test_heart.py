@@ -37,7 +37,7 @@ def a_heart(storage: Any, heard: Heard, limit: float = 1e9) -> Heart:
         loop_limit=lambda: limit,
         stuck=heard.stuck.append,
     )
-    heart.serve("pod-1")
+    heart.serve("pod-1", time.monotonic())
     return heart
 
 

@@ -329,6 +329,7 @@ async def test_a_dead_pods_jobs_are_rescued_by_the_leader(world: World) -> None:
         id = await world.enqueue(world.act, "hang")
         await world.wait_for(id, State.RUNNING)
         dead.heart.stop()
+        dead.heart.start = lambda *_: None  # type: ignore[method-assign, assignment]
         dead.turner.claiming = False
         world.storage._pods[dead.id].lease_until = 0.0
         async with world.pod() as living:

@@ -100,7 +100,7 @@ async def test_a_damaged_payload_does_not_stop_its_neighbours_claim(storage: SQL
     first = await put(storage, tags=("a",))
     second = await put(storage)
     with contextlib.closing(sqlite3.connect(storage.path)) as db:
-        db.execute("update treadle_job set tags = 'no json', args = x'00ff', meta = '{' where id = ?", (first,))
+        db.execute("update treadle_job set tags = 'no json', args = '{', meta = '{' where id = ?", (first,))
         db.commit()
     claimed = await storage.claim(await a_live_pod(storage), "token", [want()])
     assert [job.id for job in claimed.jobs] == [first, second]

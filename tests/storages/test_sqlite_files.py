@@ -47,6 +47,13 @@ async def test_a_missing_directory_is_named(tmp_path: Path) -> None:
     await is_refused(tmp_path / "nowhere" / "jobs.db", f"there is no directory {tmp_path}/nowhere")
 
 
+async def test_what_the_system_refuses_is_told_as_ours(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quota, a name too long, a lock file of somebody else's: no bare OSError reaches who enqueues."""
+    await is_refused(path.with_name("x" * 250), r"cannot be used: File name too long")
+    path.with_name("jobs.db-lock").mkdir()
+    await is_refused(path, r"cannot be used: Is a directory \(.*jobs\.db-lock\)")
+
+
 async def test_a_directory_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "jobs.db").mkdir()
     await is_refused(tmp_path / "jobs.db", "not a regular file")

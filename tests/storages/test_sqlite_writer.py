@@ -496,7 +496,20 @@ async def test_every_commit_is_synchronous_by_default(storage: SQLiteStorage, tm
     await relaxed.close()
 
 
+@pytest.mark.parametrize(("platform", "pragmas"), [("darwin", [1, 1]), ("linux", [0, 0])])
+def test_on_macos_a_commit_reaches_the_platter(
+    platform: str, pragmas: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plain fsync there ends in the drive's cache. The pragmas are known everywhere, and used where they matter."""
+    path = tmp_path / "jobs.db"
+    path.touch()
+    monkeypatch.setattr(sys, "platform", platform)
+    with contextlib.closing(connect.to_write(str(path), "full")) as db:
+        found = [db.execute(f"pragma {name}").fetchone()[0] for name in ("fullfsync", "checkpoint_fullfsync")]
+    assert found == pragmas
+
+
 def test_an_old_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
     with pytest.raises(StorageUnavailable, match=r"3\.35\.0 or newer"):
-        connect.check_library()
+        SQLiteStorage("jobs.db")

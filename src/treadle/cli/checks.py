@@ -32,6 +32,10 @@ def unreachable(why: str) -> Fact:
     return Fact("TREADLE-D002", "error", why, "check --url, TREADLE_URL and treadle.toml")
 
 
+def too_new(why: str) -> Fact:
+    return Fact("TREADLE-D003", "error", why, "upgrade Treadle here, or use the version that made the schema")
+
+
 def reachable(url: str, version: str) -> Fact:
     return Fact("TREADLE-D002", "ok", f"{url} answers (treadle {version})")
 

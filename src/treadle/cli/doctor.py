@@ -50,7 +50,9 @@ def examine(config: Config) -> list[Fact]:
     try:
         status = with_any_schema(config, lambda storage: storage.schema())
         facts = [checks.reachable(masked(url_of(config)), __version__), checks.schema(status)]
-    except (StorageUnavailable, SchemaTooNew) as error:
+    except SchemaTooNew as error:
+        return [checks.too_new(str(error))]
+    except StorageUnavailable as error:
         return [checks.unreachable(str(error))]
     try:
         return facts + with_storage(config, _examine)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..config import Config
-from ..core import ids, names
-from ..core.errors import UnknownTask
+from ..core import ids, names, payload
+from ..core.errors import PayloadError, UnknownTask
 from . import target
 from .command import Invocation, verb
 from .params import DURATION, INSTANT, QUEUE
@@ -47,29 +47,36 @@ def enqueue(
 
     A VALUE that is JSON is taken as such (42, true, null, [1,2]), anything else as text.
     """
-    payload = read_arguments(arguments)
+    given_args = read_arguments(arguments)
     if options["delay"] is not None and options["at"] is not None:
         raise click.UsageError("--delay and --at exclude each other")
     if options["id"] is not None and not ids.is_id(options["id"]):
         raise click.UsageError("--id must be a UUID in its usual form")
     config = call.config()
-    app = _app(call, config, task)
+    app, remark = _app(config, task)
     given = {name: value for name, value in options.items() if value is not None and value != ()}
 
     async def ask() -> Handle[Any]:
         try:
-            return await app.enqueue(task, payload, **given)
+            return await app.enqueue(task, given_args, **given)
         except (TypeError, ValueError) as error:  # arguments or options that do not fit
             raise click.UsageError(str(error)) from error
 
-    asyncio.run(_enqueue(call, app, ask, wait or timeout_wait is not None, timeout_wait))
+    asyncio.run(_enqueue(call, app, ask, remark, wait or timeout_wait is not None, timeout_wait))
 
 
 async def _enqueue(
-    call: Invocation, app: App, ask: Callable[[], Awaitable[Handle[Any]]], wait: bool, timeout: float | None
+    call: Invocation,
+    app: App,
+    ask: Callable[[], Awaitable[Handle[Any]]],
+    remark: str,
+    wait: bool,
+    timeout: float | None,
 ) -> None:
     async with app:
         handle = await ask()
+        if remark:
+            call.out.warn(remark)
         if handle.outcome != "inserted":
             call.out.say(f"{handle.outcome}: a live job holds the key")
         if not wait:
@@ -89,49 +96,52 @@ async def _enqueue(
 def read_arguments(arguments: Sequence[str]) -> dict[str, Any]:
     """What a task is called with, from the command line."""
     if len(arguments) == 1 and arguments[0].lstrip().startswith(("{", "[")):
-        try:
-            value = json.loads(arguments[0], parse_constant=_no_constant)
-        except ValueError as error:
-            raise click.UsageError(f"the arguments are not valid JSON: {error}") from None
+        value = _decoded(arguments[0], "the arguments")
         if not isinstance(value, dict):
             raise click.UsageError('the arguments must be an object, for example {"user_id": 42}')
         return value  # pyright: ignore[reportUnknownVariableType]
     found: dict[str, Any] = {}
-    for argument in arguments:
+    for number, argument in enumerate(arguments, 1):
         name, equals, text = argument.partition("=")
-        if not equals or not name.isidentifier():
-            raise click.UsageError(f"{argument!r} is not NAME=VALUE; or give one JSON object")
+        if not equals or not name.isidentifier():  # not shown: it may be the value itself
+            raise click.UsageError(f"argument {number} is not NAME=VALUE; or give one JSON object")
         if name in found:
             raise click.UsageError(f"{name} is given twice")
-        found[name] = _value(text)
+        found[name] = _value(name, text)
     return found
 
 
-def _value(text: str) -> Any:
+def _value(name: str, text: str) -> Any:
     try:
-        return json.loads(text, parse_constant=_no_constant)
-    except ValueError:
+        return payload.decode(text, what=name)
+    except payload.NotJSON:
         return text
+    except PayloadError as error:
+        raise click.UsageError(f"{error}; for the text itself write {name}='\"…\"'") from None
 
 
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
+def _decoded(text: str, what: str) -> Any:
+    try:
+        return payload.decode(text, what=what)
+    except PayloadError as error:
+        raise click.UsageError(str(error)) from None
 
 
-def _app(call: Invocation, config: Config, task: str) -> App:
-    """The App whose task it is, if there is one to be found; else one that knows nothing but the storage."""
+def _app(config: Config, task: str) -> tuple[App, str]:
+    """The App whose task it is, if there is one to be found; else one that knows nothing but the storage. And what is
+    to be said of it."""
     from ..app import App
 
     app = target.load_app(config) if config.is_set("app") else target.discover(config)
     if app is None:
-        return App(config.url)
+        return App(config.url), ""
     if app.find(task) is None:
         near = _meant(task, app.tasks)
         said = f'no task "{task}" in the App' + (f'; did you mean "{near}"?' if near else "")
         if config.is_set("app"):
             raise UnknownTask(said + ("" if near else f"; it has {', '.join(sorted(app.tasks)[:10]) or 'none'}"))
-        call.out.warn(f"{said} (enqueued all the same: no App was named by -A)")
-    return app
+        return app, f"{said} (enqueued all the same: no App was named by -A)"
+    return app, ""
 
 
 def _meant(task: str, known: Iterable[str]) -> str | None:

@@ -12,6 +12,7 @@ import click
 from . import members, shared
 from .command import Invocation, Verbs
 from .confirm import confirm
+from .output import printable
 from .params import DURATION, INSTANT
 from .target import with_storage
 
@@ -93,7 +94,7 @@ def show(call: Invocation, id: str) -> None:
     for error in job.errors:
         call.out.line("")
         call.out.line(f"attempt {error.attempt}: {error.kind}  {shared.moment(error.ended_at)}".rstrip())
-        for line in (error.trace or _error(error)).rstrip().splitlines():
+        for line in printable(error.trace or _error(error)).rstrip().splitlines():
             call.out.line(f"  {line}")
 
 

@@ -8,6 +8,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
+from ..runtime.trace import mask
+
 # What every record has. All else was put there on purpose (job_id, task, queue …), and is kept.
 _ORDINARY: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -22,7 +24,7 @@ class JsonLines(logging.Formatter):
         }
         line.update({name: value for name, value in vars(record).items() if name not in _ORDINARY})
         if record.exc_info:
-            line["trace"] = self.formatException(record.exc_info)
+            line["trace"] = mask(self.formatException(record.exc_info))
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
@@ -31,7 +33,7 @@ class TextLines(logging.Formatter):
         line = f"{_moment(record)} {record.levelname.lower():<7} {record.name}: {record.getMessage()}"
         named = {name: value for name, value in vars(record).items() if name not in _ORDINARY and value is not None}
         line += "".join(f" {name}={value}" for name, value in named.items())
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        return f"{line}\n{mask(self.formatException(record.exc_info))}" if record.exc_info else line
 
 
 def configure(level: str, format: str) -> None:

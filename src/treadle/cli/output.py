@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,6 +31,7 @@ COLOURS: Final = {
 }
 
 
+_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _LEAST: Final = 8  # with less than that, a cut message would say nothing
 
 
@@ -54,7 +56,7 @@ class Output:
         click.echo(f"treadle: {text}", err=True)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        cells = [[" ".join(cell.split()) for cell in row] for row in rows]
+        cells = [[" ".join(printable(cell).split()) for cell in row] for row in rows]
         if not self.has_colour(sys.stdout):
             for line in _lines(columns, cells):
                 click.echo(line)
@@ -76,7 +78,7 @@ class Output:
         pairs = list(pairs)
         width = max((len(name) for name, _ in pairs), default=0)
         for name, value in pairs:
-            first, *more = value.splitlines() or [""]
+            first, *more = printable(value).splitlines() or [""]
             self.line(f"{self.paint(name.ljust(width), 'bright_black')}  {self.paint(first)}".rstrip())
             for each in more:
                 self.line(" " * (width + 2) + each)
@@ -92,6 +94,11 @@ class Output:
     @property
     def shows_progress(self) -> bool:
         return not self.quiet and sys.stderr.isatty()
+
+
+def printable(text: str) -> str:
+    """The text without what would move the cursor or colour the screen: it may come from anybody who enqueues."""
+    return _CONTROL.sub("\ufffd", text)
 
 
 def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

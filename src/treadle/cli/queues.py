@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec import UNSET, UnsetType
 
 from ..config import Config
 from ..core import duration, names
@@ -99,19 +100,32 @@ def resume(call: Invocation, name: str, yes: bool, env: str | None) -> None:
     _change(call, f"resume queue {name}", work, yes, env, lambda queue: f"{queue.name}  resumed")
 
 
-@queues.verb("set", "treadle queues set mail --max-workers 10", "treadle queues set mail --max-workers none")
+@queues.verb(
+    "set",
+    "treadle queues set mail --max-workers 10",
+    "treadle queues set mail --max-workers none",
+    "treadle queues set mail --warm        # end its cool-down",
+)
 @click.argument("name", type=QUEUE)
-@click.option("--max-workers", required=True, type=Read("N|none", count_or_none), help="In the whole cluster.")
+@click.option("--max-workers", type=Read("N|none", count_or_none), default=UNSET, help="In the whole cluster.")
+@click.option("--warm", is_flag=True, help="End its cool-down: it is claimed from at once.")
 @shared.confirming
-def set_(call: Invocation, name: str, max_workers: int | None, yes: bool, env: str | None) -> None:
+def set_(
+    call: Invocation, name: str, max_workers: int | UnsetType | None, warm: bool, yes: bool, env: str | None
+) -> None:
     """Change a live setting of a queue. Lowering a limit never cancels a run."""
+    if max_workers is UNSET and not warm:
+        raise click.UsageError("give --max-workers or --warm")
 
     async def work(app: App) -> QueueView:
-        await _one(app, name)
-        return await app.queues.set(name, max_workers=max_workers)
+        queue = await _one(app, name)
+        if max_workers is not UNSET:
+            queue = await app.queues.set(name, max_workers=max_workers)
+        return await app.queues.warm(name) if warm else queue
 
-    said = "no limit" if max_workers is None else str(max_workers)
-    _change(call, f"set max_workers of queue {name} to {said}", work, yes, env, lambda _: f"{name}  max_workers {said}")
+    limit = [] if max_workers is UNSET else [f"max_workers {'no limit' if max_workers is None else max_workers}"]
+    said = ", ".join([*limit, *(["warm"] if warm else [])])
+    _change(call, f"set queue {name}: {said}", work, yes, env, lambda _: f"{name}  {said}")
 
 
 async def _one(app: App, name: str) -> QueueView:
@@ -173,7 +187,9 @@ def _oldest(queue: QueueView) -> str:
 
 def _gate(queue: QueueView) -> str:
     if queue.paused:
-        return "paused"
+        until = f" until {shared.moment(queue.paused_until)}" if queue.paused_until else ""
+        by = f" by {queue.paused_by}" if queue.paused_by else ""
+        return f"paused{until}{by}" + (f": {queue.pause_reason}" if queue.pause_reason else "")
     if queue.cool_until is None or queue.cool_until <= datetime.now(UTC):
         return ""  # the row keeps its last cool-down until somebody clears it
     return f"cooling until {shared.moment(queue.cool_until)}"

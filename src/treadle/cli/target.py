@@ -7,6 +7,7 @@ settings; if nobody set one but somebody named an App, it is the App's own.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import os
 import re
@@ -79,11 +80,24 @@ def url_of(config: Config) -> str:
 
 def must_exist(url: str) -> None:
     path = sqlite_path(url)
-    if path is not None and not path.exists():
-        raise StorageUnavailable(
-            f"no such database: {path} (from {masked(url)}); name the right one with --url or TREADLE_URL, "
-            "or make it with `treadle db migrate`"
-        )
+    if path is None:
+        return
+    remedy = "name the right one with --url or TREADLE_URL, or make it with `treadle db migrate`"
+    if not path.exists():
+        raise StorageUnavailable(f"no such database: {path} (from {masked(url)}); {remedy}")
+    if _is_without_tables(path):
+        raise StorageUnavailable(f"{path} has no Treadle tables (from {masked(url)}); {remedy}")
+
+
+def _is_without_tables(path: Path) -> bool:
+    """A database of somebody else's, or an empty one: to open it as ours would put our tables into it."""
+    import sqlite3
+
+    try:
+        with contextlib.closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+            return db.execute("select 1 from sqlite_master where name = 'treadle_schema'").fetchone() is None
+    except sqlite3.Error:
+        return False  # whoever opens it says better what is wrong
 
 
 def sqlite_path(url: str) -> Path | None:

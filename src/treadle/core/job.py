@@ -2,9 +2,10 @@
 
 All of them are frozen. They are msgspec Structs rather than dataclasses because a pod makes several per job, and a
 frozen dataclass costs ten times as much to build (docs/adr/0002). `gc=False`: none of them can be part of a cycle, and
-tens of thousands of them at once would make the garbage collector walk them again and again. Instants are seconds since the epoch by the
-*storage's* clock; durations are seconds. Arguments, results and meta travel as canonical JSON text: only the client
-encodes and only a run decodes.
+tens of thousands of them at once would make the garbage collector walk them again and again.
+
+Instants are seconds since the epoch by the *storage's* clock; durations are seconds. Arguments, results and meta travel
+as canonical JSON text: only the client encodes and only a run decodes.
 """
 
 from __future__ import annotations

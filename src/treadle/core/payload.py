@@ -46,6 +46,10 @@ _STRING: Final = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _BRACKET: Final = re.compile(r"[\[\]{}]")
 
 
+class NotJSON(PayloadError):
+    """Text that is no JSON at all, as against JSON that cannot be stored."""
+
+
 def encode(value: object, *, what: str = "value", limit: int = LIMIT) -> str:
     """The value as canonical JSON text of at most `limit` bytes; PayloadError calls it `what`.
 
@@ -70,8 +74,7 @@ def decode(text: str | bytes, *, what: str = "payload", limit: int = LIMIT) -> o
     try:
         value: object = json.loads(checked, parse_int=_integer, object_pairs_hook=_unique_keys)
     except json.JSONDecodeError as error:
-        message = f"{what} is not JSON: {error.msg} (line {error.lineno}, column {error.colno})"
-        raise PayloadError(message) from None
+        raise NotJSON(f"{what} is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
     except _DuplicateKey as error:
         raise PayloadError(f"{what} has the key {_shown(error.key)} twice in one object") from None
     # The text is UTF-8 and a JSON string holds no raw control character: NUL and lone surrogates need an escape.
@@ -93,7 +96,7 @@ def _is_flat(value: Any) -> bool:
     if type(value) is not dict:
         return False
     for key, item in cast("dict[Any, Any]", value).items():
-        kind: type[Any] = type(item)
+        kind = cast("type[Any]", type(item))
         if type(key) is not str or not (kind is str or kind is bool or item is None or _is_small(kind, item)):
             return False
     return True

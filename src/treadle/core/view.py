@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from . import payload
 from .errors import PayloadError
@@ -17,6 +17,9 @@ from .filter import Row
 from .job import ErrorEntry, Job
 from .pod import Pod
 from .queue import QueueStats
+
+_FIRST: Final = datetime.min.replace(tzinfo=UTC)
+_LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,7 +270,10 @@ def _instant(seconds: float | None) -> datetime | None:
 
 
 def _moment(seconds: float) -> datetime:
-    return datetime.fromtimestamp(seconds, UTC)
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError):  # a row that somebody damaged
+        return _LAST if seconds > 0 else _FIRST
 
 
 def _plain(value: Any) -> Any:

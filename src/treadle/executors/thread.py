@@ -52,10 +52,11 @@ class ThreadExecutor:
                 error = caught
             _answer(loop, self, answer, value, error)
 
-        self._busy += 1
-        if self._threads < self._busy:
+        if self._threads <= self._busy:
+            name = f"treadle-thread-{self._threads + 1}"
+            threading.Thread(target=_serve, args=(self._work,), name=name, daemon=True).start()
             self._threads += 1
-            threading.Thread(target=self._serve, name=f"treadle-thread-{self._threads}", daemon=True).start()
+        self._busy += 1
         self._work.put(work)
         value, error = await asyncio.shield(answer)
         if error is not None:
@@ -66,16 +67,19 @@ class ThreadExecutor:
         for _ in range(self._threads):
             self._work.put(None)
         self._threads = 0
-
-    def _serve(self) -> None:
-        while (work := self._work.get()) is not None:
-            work()
-            del work  # an idle thread must not keep the last job's arguments alive
+        # Whoever is still busy reads his end in the old queue, and not the work of a next start.
+        self._work = queue.SimpleQueue()
 
     def returned(self, answer: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
         self._busy -= 1
         if not answer.done():
             answer.set_result((value, error))
+
+
+def _serve(works: queue.SimpleQueue[_Work | None]) -> None:
+    while (work := works.get()) is not None:
+        work()
+        del work  # an idle thread must not keep the last job's arguments alive
 
 
 def _answer(

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import msgspec
+
 from ..context import Context, Door
 from ..core.job import Job
 from ..core.outcome import Interrupted, Outcome
@@ -48,7 +50,7 @@ class Crew:
 
     def start(self, job: Job) -> None:
         task = self._find(job.task)
-        slot = self._roster.take_slot(job.queue)
+        slot = None if task is None else self._roster.take_slot(job.queue)
         if task is None or slot is None:
             self._turner.give_back(job)
             return
@@ -81,8 +83,12 @@ class Crew:
         def remaining() -> float | None:
             return None if run.deadline_at is None else run.deadline_at - self._loop.time()
 
+        job = run.job
+        if job.deadline is None and job.started_at is not None and run.timeout is not None:
+            # Who enqueued it by name did not know its timeout; the task does.
+            job = msgspec.structs.replace(job, deadline=job.started_at + run.timeout)
         return Context(
-            job=run.job,
+            job=job,
             state=self._state,
             cancelled=lambda: run.cancelled,
             stopping=self._stopping,

@@ -24,7 +24,8 @@ A beat hides a hung loop
 ------------------------
 A thread that beats would keep a pod alive whose loop never comes back. So the Heart also watches the loop: it leaves a
 pulse there and measures how long it lies. Late pulses are reported with the stack that blocks; beyond the hard limit
-(the longest deadline among the runs plus grace) it stops renewing for good, and says so.
+(the longest deadline among the runs plus grace) it stops renewing, and says so. `treadle worker` then leaves; a pod
+that is embedded asks again once its loop is back, and goes on, or hears that it was lost and registers anew.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 
 from ..config import Timing
 from ..core import pod as pods
@@ -45,6 +47,7 @@ from ..ports import Beaten, RunReport, Storage
 log = logging.getLogger("treadle.heart")
 
 REPORT_EVERY = 60.0
+LONG_SLEEP = 5.0  # a thread that is late by more was stopped together with all the others
 
 
 class Heart:
@@ -68,10 +71,13 @@ class Heart:
         self._stuck = stuck
         self._pod = ""
         self._answered = time.monotonic()  # when the last answered beat was sent
+        self._silence = 0.0  # how long nobody had answered, before somebody did at …
+        self._heard_again = self._answered
         self._trouble = False
         self._watched = asyncio.get_running_loop()
         self._watched_thread = threading.get_ident()
         self._pulse_sent: float | None = None
+        self._looked = self._answered
         self._reported = -REPORT_EVERY
         self.lag = 0.0
         self.is_stuck = False
@@ -79,21 +85,23 @@ class Heart:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._poke: asyncio.Event | None = None
         self._stopping = False
+        self._ended: Future[None] = Future()
 
     # For the pod -----------------------------------------------------------------------------------------------------
 
-    def start(self, pod: str, *, registered: bool = True) -> None:
-        """Beat for a pod. If it has just registered, that is as good as a beat."""
+    def start(self, pod: str, registered: float | None = None) -> None:
+        """Beat for a pod. If it has just registered, that is as good as a beat sent then."""
         self._pod = pod
-        if registered:
-            self.serve(pod)
+        if registered is not None:
+            self.serve(pod, registered)
         self._stopping = False
+        self._ended = Future()
         self._thread = threading.Thread(target=self._live, name="treadle-heart", daemon=True)
         self._thread.start()
 
-    def serve(self, pod: str) -> None:
+    def serve(self, pod: str, registered: float) -> None:
         self._pod = pod
-        self._answered = time.monotonic()
+        self._answered = registered
 
     def may_claim(self) -> bool:
         return not self.is_stuck and pods.may_claim(time.monotonic() - self._answered, self._timing.lease)
@@ -105,6 +113,13 @@ class Heart:
     @property
     def beat_age(self) -> float:
         return time.monotonic() - self._answered
+
+    @property
+    def silence(self) -> float:
+        """How long nobody has answered; for one beat after an answer, how long nobody had. After an outage the others
+        need that beat to be heard."""
+        is_recent = time.monotonic() - self._heard_again < self._timing.beat
+        return max(self.beat_age, self._silence) if is_recent else self.beat_age
 
     def beat_soon(self) -> None:
         """Beat now rather than at the next interval: a cancel may be waiting."""
@@ -118,10 +133,20 @@ class Heart:
         self._stopping = True
         self.beat_soon()
 
+    async def ended(self) -> None:
+        """Wait until its thread uses the storage no more. A beat that is under way is answered first."""
+        if self._thread is not None:
+            await asyncio.shield(asyncio.wrap_future(self._ended))
+            self._thread.join()  # it has nothing left to do but to vanish
+
     # In its own thread -----------------------------------------------------------------------------------------------
 
     def _live(self) -> None:
-        asyncio.run(self._main())
+        ended = self._ended
+        try:
+            asyncio.run(self._main())
+        finally:
+            ended.set_result(None)
 
     async def _main(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -161,6 +186,7 @@ class Heart:
             log.warning("beats are answered again")
         self._trouble = False
         if not beaten.lost and not self.is_stuck:
+            self._silence, self._heard_again = sent - self._answered, time.monotonic()
             self._answered = sent
             if not renew:
                 self.beat_soon()  # it was only asked: the lease itself has yet to be renewed
@@ -169,7 +195,8 @@ class Heart:
     def _tell(self, pod: str, beaten: Beaten, runs: Sequence[RunReport]) -> None:
         def hear() -> None:
             # An answer for the pod's former id must not be taken for the new one's: it would be lost once more.
-            if pod == self._pod:
+            # And one that comes after the stop must not be taken for that of the next start.
+            if pod == self._pod and not self._stopping:
                 self._heard(beaten, runs)
 
         try:
@@ -183,14 +210,16 @@ class Heart:
     # Watching the loop -----------------------------------------------------------------------------------------------
 
     async def _watch(self) -> None:
-        every = min(1.0, self._timing.loop_lag / 2)
         while True:
             self.look()
-            await asyncio.sleep(every)
+            await asyncio.sleep(self._every)
 
     def look(self) -> None:
         """Leave a pulse on the pod's loop, or see how long the last one has been lying there."""
         now = time.monotonic()
+        was_away, self._looked = now - self._looked > LONG_SLEEP + self._every, now
+        if self._pulse_sent is not None and was_away:
+            self._pulse_sent = now  # this thread did not run either (SIGSTOP): it cannot tell how long the loop did not
         if self._pulse_sent is None:
             self._pulse_sent = now
             try:
@@ -213,6 +242,14 @@ class Heart:
     def _pulse(self, sent: float) -> None:
         self.lag = time.monotonic() - sent
         self._pulse_sent = None
+        if self.is_stuck:
+            self.is_stuck = False
+            log.warning("the event loop is back after %.0f s: this pod asks whether it still has its lease", self.lag)
+            self.beat_soon()
+
+    @property
+    def _every(self) -> float:
+        return min(1.0, self._timing.loop_lag / 2)
 
     def _blocking_stack(self) -> str:
         frame = sys._current_frames().get(self._watched_thread)  # pyright: ignore[reportPrivateUsage]

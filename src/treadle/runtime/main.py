@@ -13,6 +13,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NoReturn, Protocol
@@ -26,6 +27,8 @@ log = logging.getLogger("treadle.main")
 EXIT_DONE: Final = 0
 EXIT_LOOP_BLOCKED: Final = 70
 EXIT_UNCLEAN: Final = 75
+
+LAST_WORDS: Final = 2.0  # seconds that the log and the streams may take in the end
 
 SWITCH_INTERVAL: Final = 0.0001
 START_PATIENCE: Final = 30.0
@@ -69,20 +72,28 @@ def run_worker(
     sys.setswitchinterval(SWITCH_INTERVAL)
 
     async def main() -> NoReturn:
-        with Signals(timing.grace) as signals:
-            await _open(app, signals)
-            async with app, app.state() as state:
-                make_pod = functools.partial(
-                    app.make_pod,
-                    queues=queues,
-                    leads=leads,
-                    label=label,
-                    timing=timing,
-                    limits=limits,
-                    state=state,
-                    stuck=_leave_blocked,
-                )
-                code = await serve(make_pod, signals, burst=burst)
+        code: int | None = None
+        try:
+            with Signals(timing.grace) as signals:
+                await _open(app, signals)
+                async with app, app.state() as state:
+                    make_pod = functools.partial(
+                        app.make_pod,
+                        queues=queues,
+                        leads=leads,
+                        label=label,
+                        timing=timing,
+                        limits=limits,
+                        state=state,
+                        stuck=_leave_blocked,
+                    )
+                    code = await serve(make_pod, signals, burst=burst)
+        except BaseException:
+            if code is None:
+                raise
+            # Not raised: the loop would wait for tasks that never end before anybody saw it.
+            log.exception("the pod has stopped, but its app could not be closed")
+            code = EXIT_UNCLEAN
         leave(code)
 
     asyncio.run(main())
@@ -159,6 +170,12 @@ def _leave_blocked(lag: float) -> None:
 
 def leave(code: int) -> NoReturn:
     """End now, from any thread: no joins, no finalisers."""
+    last = threading.Timer(LAST_WORDS, os._exit, (code,))  # a log that somebody blocks is not waited for
+    last.daemon = True
+    try:
+        last.start()
+    except RuntimeError:
+        pass  # no thread to be had
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):
         try:

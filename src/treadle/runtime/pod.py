@@ -31,6 +31,7 @@ import os
 import random
 import secrets
 import socket
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -106,11 +107,15 @@ class Pod:
 
     async def start(self) -> None:
         self._build()
-        await self._register()
-        self.heart.start(self.id)
-        for executor in self._executors.values():
-            await executor.start()
-        self._unlisten = self._storage.listen(self._on_wake)
+        registered = await self._register()
+        try:
+            self.heart.start(self.id, registered)
+            for executor in self._executors.values():
+                await executor.start()
+            self._unlisten = self._storage.listen(self._on_wake)
+        except BaseException:
+            await self._sign_off()  # or a pod that runs nothing would be kept alive by its Heart
+            raise
         self._background = [asyncio.create_task(each.run(), name=each.service.name) for each in self._rounds]
         log.info("%s", self.manifest())
         self._background.append(asyncio.create_task(self._watch_heart(), name="heart watch"))
@@ -186,7 +191,7 @@ class Pod:
             every=every,
             jitter=jitter,
             rescued=self._on_rescue,
-            beat_age=lambda: self.heart.beat_age,
+            beat_age=lambda: self.heart.silence,
         )
         duties: list[tuple[Service, Callable[[], bool]]] = [
             (self.rescuer, lambda: proves or self.leader.leads),
@@ -195,7 +200,8 @@ class Pod:
             duties.append((self.leader, lambda: not self._stopping))
         return [Round(service, self._chance, wanted) for service, wanted in duties]
 
-    async def _register(self) -> None:
+    async def _register(self) -> float:
+        """Answers with when it was asked for: the lease counts from then at the latest."""
         self.id = secrets.token_hex(8)
         self.label = self._make_label(self.id)
         card = PodCard(
@@ -208,8 +214,10 @@ class Pod:
             tasks=self._known,
             lease=self.timing.lease,
         )
+        asked = time.monotonic()
         await self._storage.register(card)
         self.turner.pod = self.id
+        return asked
 
     async def _turn(self) -> None:
         # A dead neighbour's jobs are looked for at the start, not only a scan later.
@@ -227,7 +235,10 @@ class Pod:
             await asyncio.sleep(self.timing.beat)
             if not self.heart.alive:
                 log.critical("the heart of pod %s has stopped beating; it is started again", self.label)
-                self.heart.start(self.id, registered=False)
+                try:
+                    self.heart.start(self.id)
+                except RuntimeError as error:  # no thread to be had: the pod fences itself, and this is tried again
+                    log.critical("the heart of pod %s cannot be started: %s", self.label, error)
 
     # While it runs ---------------------------------------------------------------------------------------------------
 
@@ -284,7 +295,9 @@ class Pod:
     def _on_beat(self, beaten: Beaten, sent: Sequence[RunReport]) -> None:
         """What a beat heard, on the pod's loop."""
         if beaten.lost:
-            if self._rejoining is None and not self._stopping:
+            if self._stopping:
+                self._stop_lost_runs()
+            elif self._rejoining is None:
                 self._rejoining = asyncio.create_task(self._rejoin())
             return
         self.turner.storage_is_back()
@@ -294,7 +307,7 @@ class Pod:
         for each in beaten.held:
             if each.cancel_wanted:
                 self.crew.stop_run(each.id, each.token, "cancel")
-            if (each.id, each.token) not in self.roster.in_hand and not self.turner.knows(each.token):
+            if not self.turner.knows(each.id, each.token):
                 self.turner.take_up(each.token)
         for run in sent:
             if (run.id, run.token) not in held:
@@ -302,19 +315,22 @@ class Pod:
 
     async def _rejoin(self) -> None:
         log.warning("pod %s was declared lost: its runs are stopped, and it registers anew", self.label)
-        for run in self.roster.runs():
-            self.crew.stop_run(run.job.id, run.job.token or "", "lost")
+        self._stop_lost_runs()
         self.turner.forget()
         while True:
             try:
-                await self._register()
+                registered = await self._register()
                 break
             except Exception as error:
                 log.warning("cannot register: %s", error)
                 await asyncio.sleep(self.timing.poll)
-        self.heart.serve(self.id)
+        self.heart.serve(self.id, registered)
         self._rejoining = None
         self.turner.wake()
+
+    def _stop_lost_runs(self) -> None:
+        for run in self.roster.runs():
+            self.crew.stop_run(run.job.id, run.job.token or "", "lost")
 
     def _loop_limit(self) -> float:
         """How long a blocked loop is borne: no run's deadline may be outlived by more than the grace."""
@@ -334,19 +350,30 @@ class Pod:
             await self.stopped.wait()
             return
         self._stopping = True
-        grace = self.timing.grace if grace is None else grace
+        try:
+            await self._stop(self.timing.grace if grace is None else grace)
+        finally:
+            # Cut short, too: a pod that has ended must not look alive, or nobody could rescue what it held.
+            self.heart.stop()
+            for task in self._background:
+                task.cancel()
+            self._stop_lost_runs()
+            self.stopped.set()
+
+    async def _stop(self, grace: float) -> None:
         ending = self._loop.time() + grace
         last_call = min(self.timing.cancel_grace, grace / 3)
         self.turner.stop_claiming()
         await self._drain(ending - last_call)
         # Hurried, or with nothing left to run, the last call comes sooner.
         runs_end = min(ending, self._loop.time() + last_call)
+        if self._hurry.is_set():
+            ending = runs_end
         self.crew.stop_all("shutdown", runs_end)
         await self._drain(runs_end - last_call / 2, hurried=True)
         self.crew.give_back_all()
         self.clean = await self._flush(max(ending, self._loop.time() + 1.0))
         await self._sign_off()
-        self.stopped.set()
 
     async def _drain(self, until: float, *, hurried: bool = False) -> None:
         """Wait until no run is under way, or until it is time, or (unless hurried already) until somebody hurries."""
@@ -372,9 +399,12 @@ class Pod:
 
     async def _sign_off(self) -> None:
         self._unlisten()
-        for task in self._background:
+        self._unlisten = lambda: None
+        ending = [*self._background] if self._rejoining is None else [*self._background, self._rejoining]
+        for task in ending:
             task.cancel()
-        await asyncio.gather(*self._background, return_exceptions=True)
+        await asyncio.gather(*ending, return_exceptions=True)
+        self._rejoining = None
         self.crew.close()
         for executor in self._executors.values():
             await executor.close()
@@ -386,7 +416,12 @@ class Pod:
         except Exception as error:
             log.warning("pod %s could not sign off; its lease will end: %s", self.label, error)
             self.clean = False
-        await self._hooks.drain()
+        try:
+            async with asyncio.timeout(self.timing.call):
+                await self.heart.ended()
+        except TimeoutError:
+            log.warning("the heart of pod %s still waits for an answer, and is left behind", self.label)
+        await self._hooks.drain(self.timing.cancel_grace)
         log.info("pod %s has stopped", self.label)
 
 

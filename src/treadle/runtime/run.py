@@ -67,7 +67,19 @@ log = logging.getLogger("treadle.run")
 class Run:
     """One attempt in one slot."""
 
-    __slots__ = ("abandon_at", "deadline_at", "done", "executor", "job", "reason", "slot", "task", "timeout", "work")
+    __slots__ = (
+        "abandon_at",
+        "begun",
+        "deadline_at",
+        "done",
+        "executor",
+        "job",
+        "reason",
+        "slot",
+        "task",
+        "timeout",
+        "work",
+    )
 
     def __init__(self, job: Job, task: Task[..., Any], executor: Executor, slot: int, now: float) -> None:
         self.job = job
@@ -80,6 +92,7 @@ class Run:
         self.deadline_at = None if self.timeout is None else now + self.timeout
         self.reason: StopReason | None = None
         self.abandon_at: float | None = None  # once asked to stop: until when we wait for it
+        self.begun = False  # its task has taken its first step
         self.done = False
         self.work: asyncio.Task[None] | None = None
 
@@ -93,7 +106,8 @@ class Run:
             return
         self.reason = reason
         self.abandon_at = abandon_at
-        if self.executor.cancels and self.work is not None:
+        # A task that is cancelled before its first step never begins, and could not say that it has ended.
+        if self.begun and self.executor.cancels and self.work is not None:
             self.work.cancel()
 
     @property
@@ -103,8 +117,13 @@ class Run:
 
 async def drive(run: Run, context: Context[Any] | None, done: Callable[[Run, Outcome], None]) -> None:
     """Run one attempt to its end and hand over what happened. The context is None for tasks that do not ask for it."""
+    run.begun = True
     current_job.set(run.job)  # scoped to this asyncio task: each run has its own context
-    outcome = await _outcome(run, context)
+    try:
+        outcome = await _outcome(run, context) if run.reason is None else give_up(run)
+    except BaseException as error:  # of our own making, and not foreseen; still the run has ended
+        log.exception("job %s: its run ended in a way that was not foreseen", run.job.id)
+        outcome = _of_exception(run, error)
     if not run.done:
         done(run, outcome)
 
@@ -142,6 +161,8 @@ def _of_value(value: Any, follow_ups: tuple[NewJob, ...]) -> Outcome:
     except PayloadError as error:
         # Failing the run would repeat an effect that has already happened.
         return Succeeded(None, f"result not kept: {error}"[:1024], follow_ups)
+    except BaseException as error:  # code of the result's own class, such as a model's
+        return Succeeded(None, f"result not kept: it raised {type(error).__name__}"[:1024], follow_ups)
 
 
 def _of_exception(run: Run, error: BaseException) -> Outcome:

@@ -17,13 +17,17 @@ from ..core.job import ErrorEntry, ErrorKind, Job
 
 TEXT_LIMIT: Final = 16 * 1024
 MESSAGE_LIMIT: Final = 2 * 1024
+NAME_LIMIT: Final = 512
 FRAME_LIMIT: Final = 64
 
+# Linear, whatever the text: both begin at a fixed word rather than at the word that it ends, and nothing is read twice.
+# (One that began with `[\w-]*` took a pod's loop for twelve seconds over 16 KiB of "a-a-a-".)
 _SECRET: Final = re.compile(
-    r"""(?ix) (\b[\w-]*(?:password|passwd|secret|token|authorization|api[_-]?key|cookie|dsn)[\w-]*["']?\s*[=:]\s*)
+    r"""(?ix) ((?:password|passwd|secret|token|authorization|api[_-]?key|cookie|dsn)
+        [\w-]{0,128}+ ["']? \s*+ [=:] \s*+)
         (?:"[^"]*"|'[^']*'|(?:bearer\s+|basic\s+)?[^\s,;)}\]]+)"""
 )
-_URL_PASSWORD: Final = re.compile(r"(\w+://[^\s:/@]*:)[^\s@/]+@")
+_URL_PASSWORD: Final = re.compile(r"(://[^\s:/@]*+:)[^\s@/]+@")
 _HERE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LIBRARIES: Final = tuple(
     {_HERE, *(path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name)))}
@@ -35,10 +39,10 @@ def entry_of(exception: BaseException, job: Job, kind: ErrorKind = "error") -> E
     return ErrorEntry(
         attempt=job.attempt,
         kind=kind,
-        type=_type_name(exception),
+        type=_bounded(_type_name(exception), NAME_LIMIT),
         message=_bounded(mask(_words(exception)), MESSAGE_LIMIT),
         trace=_bounded(mask(_trace(exception)), TEXT_LIMIT),
-        place=_place(exception.__traceback__),
+        place=_bounded(_place(exception.__traceback__), NAME_LIMIT),
         pod=job.pod,
         started_at=job.started_at,
     )
@@ -51,9 +55,10 @@ def mask(text: str) -> str:
 
 def _type_name(exception: BaseException) -> str:
     kind = type(exception)
+    module = str(kind.__module__ or "builtins")  # a class that was made by hand may have none
     # Ours are known by the name that users import.
-    is_plain = kind.__module__ in ("builtins", "__main__") or kind.__module__.startswith("treadle.core.")
-    return kind.__qualname__ if is_plain else f"{kind.__module__}.{kind.__qualname__}"
+    is_plain = module in ("builtins", "__main__") or module.startswith("treadle.core.")
+    return kind.__qualname__ if is_plain else f"{module}.{kind.__qualname__}"
 
 
 def _words(exception: BaseException) -> str:

@@ -26,8 +26,8 @@ is back. One line is logged when the trouble starts and one when it is over.
 What a refused Change means
 ---------------------------
 *Stale*: the claim is not ours any more; the Change is dropped and counted. *Cancel wanted*: somebody asked while the
-run was ending; the core says what to write instead. *Its follow-ups are bad*: the finish is sent without them, because
-an effect has happened and must not be repeated for the sake of a follow-up.
+run was ending; the core says what to write instead. *Its follow-ups are bad*, or its words are: the finish is sent
+without them, because an effect has happened and must not be repeated for the sake of a follow-up.
 
 At shutdown
 -----------
@@ -46,10 +46,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from ..core import demand, lifecycle
 from ..core.backoff import Retry
-from ..core.job import Change, Job
+from ..core.job import Change, ErrorEntry, Job
 from ..core.outcome import Interrupted, Outcome
 from ..ports import Applied, Claimed, Lane, Storage, Want
 from .roster import Roster
@@ -96,6 +97,7 @@ class Turner:
         self._pending: list[Finish] = []
         self._unanswered: list[str] = []  # tokens of claims whose answer was lost
         self._in_flight: str | None = None
+        self._given_back: set[tuple[str, str]] = set()  # (job id, token) of claims on their way back, never started
         self._hungry = set(roster.queues)  # queues that may have work for us
         self._nudged = asyncio.Event()
         self._written = asyncio.Event()  # nothing to write, and no claim under way that could bring something
@@ -132,6 +134,7 @@ class Turner:
 
     def give_back(self, job: Job, delay: float = 0.0) -> None:
         """Return a claim unstarted, uncharged."""
+        self._given_back.add((job.id, job.token or ""))
         self._send_later(Finish(lifecycle.finish(job, Interrupted(delay), Retry.none(), 0.0), None))
 
     def _send_later(self, finish: Finish) -> None:
@@ -157,19 +160,27 @@ class Turner:
                 self._roster.settle(finish.run)
         self._pending.clear()
         self._unanswered.clear()
+        self._given_back.clear()
 
     def take_up(self, token: str) -> None:
         """A beat showed claims that nobody here knows: their answer was lost. Ask for them, and run them."""
         self._unanswered.append(token)
+        self._written.clear()
         self.wake()
 
     @property
     def unwritten(self) -> int:
         return len(self._pending)
 
-    def knows(self, token: str) -> bool:
-        """Whether a claim with this token is still under way, so that its jobs are no surprise."""
-        return token == self._in_flight or token in self._unanswered
+    def knows(self, id: str, token: str) -> bool:
+        """Whether this claim is no surprise: it has a run, or is still on its way here, or on its way back."""
+        claim = (id, token)
+        return (
+            claim in self._roster.in_hand
+            or claim in self._given_back
+            or token == self._in_flight
+            or token in self._unanswered
+        )
 
     # Turns -----------------------------------------------------------------------------------------------------------
 
@@ -181,13 +192,26 @@ class Turner:
             self._nudged.clear()
             if self._pause:
                 await self._wait_out_trouble()
-            self._arm(await self.turn())
+            self._arm(await self._guarded_turn())
+
+    async def _guarded_turn(self) -> float:
+        """A turn. Whatever is wrong with it, there is a next one: a pod whose turns had ended would beat on, and keep
+        the others from what it holds."""
+        try:
+            return await self.turn()
+        except BaseException as error:
+            if _is_our_end(error):
+                raise
+            log.exception("a turn ended in a way that was not foreseen")
+            self.counts["errors"] += 1
+            self._hungry.update(self._roster.queues)
+            return self._poll
 
     async def turn(self) -> float:
         """One round. Answers with how long to rest if nothing nudges us before."""
-        finishes, self._pending = self._pending, []
         if self._unanswered:
             await self._recover()
+        finishes, self._pending = self._pending, []
         wants = () if self._unanswered else self._wants()
         if not finishes and not wants:
             return self._rest(None)
@@ -242,14 +266,18 @@ class Turner:
             jobs = await _caught(self._storage.recover(self.pod, token))
             if isinstance(jobs, BaseException):
                 return
+            if token not in self._unanswered:
+                return  # the pod was declared lost meanwhile, and its claims are forgotten
             self._unanswered.remove(token)
-            unknown = [job for job in jobs if (job.id, token) not in self._roster.in_hand]
+            unknown = [job for job in jobs if not self.knows(job.id, token)]
             self.counts["recovered"] += len(unknown)
             self._start(unknown)
 
     def _settle(self, finishes: list[Finish], answers: Sequence[Applied]) -> None:
         for finish, answer in zip(finishes, answers, strict=True):
             change, run = finish.change, finish.run
+            if run is None and not answer.cancel_wanted:
+                self._given_back.discard((change.id, change.token or ""))
             if answer.accepted:
                 self.counts[change.why] += 1
                 if run is not None:
@@ -258,9 +286,10 @@ class Turner:
                         self._accepted(change, run.job)
             elif answer.cancel_wanted:
                 self._pending.append(Finish(lifecycle.obey_cancel(change), run))
-            elif answer.error is not None and change.follow_ups:
-                log.error("job %s: finished without its follow-ups: %s", change.id, answer.error)
-                self._pending.append(Finish(msgspec.structs.replace(change, follow_ups=()), run))
+            elif answer.error is not None and (barer := _barer(change, answer.error)) != change:
+                left_out = "its follow-ups" if change.follow_ups else "what it said"
+                log.error("job %s: %s is written without %s: %s", change.id, change.why, left_out, answer.error)
+                self._pending.append(Finish(barer, run))
             else:
                 self.counts["stale"] += 1
                 log.info("job %s: %s came too late (it is %s now)", change.id, change.why, answer.state)
@@ -278,6 +307,8 @@ class Turner:
         if not (self._hungry and self.claiming and self._may_claim()):
             return ()
         rooms = [room for room in self._roster.rooms() if room.queue in self._hungry]
+        # What nobody may serve is not waited for: an operator's word comes with a beat, and the next poll asks again.
+        self._hungry -= {room.queue for room in rooms if room.most == 0 or not self._roster.kinds}
         return tuple(
             Want(ask.queue, ask.limit, tuple(Lane(tasks, limit) for tasks, limit in ask.groups))
             for ask in demand.plan(rooms, self._batch)
@@ -339,9 +370,34 @@ class Turner:
             pass
 
 
+def _barer(change: Change, why: str) -> Change:
+    """A Change that a storage cannot hold, with less in it: first without its follow-ups, then without its words. Not
+    written at all, its claim would stay, be shown by the next beat as one that nobody knows, and be run again."""
+    if change.follow_ups:
+        return msgspec.structs.replace(change, follow_ups=())
+    told = f"what it said could not be written: {why}"[:1024].encode("ascii", "backslashreplace").decode()
+    if change.error is None:
+        # Only a result can be at fault; a Change without one has nothing that could be left out.
+        return msgspec.structs.replace(change, result=None, warning=told) if change.result else change
+    error = ErrorEntry(attempt=change.error.attempt, kind=change.error.kind, message=told)
+    return change if change.error.message == told else msgspec.structs.replace(change, error=error, warning=UNSET)
+
+
 async def _caught(call: Any) -> Any:
     """The answer, or the exception in its place; our own cancellation passes."""
     try:
         return await call
     except Exception as error:
         return error
+    except asyncio.CancelledError as error:
+        if _is_our_end(error):
+            raise
+        return error  # a driver has cancelled a future of its own: that is trouble, and not our end
+
+
+def _is_our_end(error: BaseException) -> bool:
+    """Whether somebody has asked this task to end. A `CancelledError` alone says nothing."""
+    task = asyncio.current_task()
+    if isinstance(error, asyncio.CancelledError):
+        return task is None or task.cancelling() > 0
+    return not isinstance(error, Exception)

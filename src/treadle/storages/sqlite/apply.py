@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from ...core import queue as queueing
-from ...core.job import CLAIMABLE, ERRORS_KEPT, LIVE, TERMINAL, Change, QueueChange, State
+from ...core.job import CLAIMABLE, ERRORS_KEPT, LIVE, TERMINAL, Change, ErrorEntry, QueueChange, State
 from ...core.queue import Queue
 from ...ports import Applied, Clock
 from . import cluster, insert, rows
@@ -217,7 +217,7 @@ def _write(db: Database, row: _Row, change: Change, now: float, news: News) -> A
             (*sets.values(), row.seq, row.token),
         )
     if change.error is not None:
-        _remember(db, row.seq, change, now)
+        remember(db, row.seq, change.error, now)
     if change.if_lapsed and row.pod is not None:
         cluster.declare_lost(db, [row.pod])
     if change.queue is not None:
@@ -258,13 +258,13 @@ def _sets(db: Database, change: Change, now: float) -> dict[str, Any]:
     return sets
 
 
-def _remember(db: Database, seq: int, change: Change, now: float) -> None:
-    assert change.error is not None
+def remember(db: Database, seq: int, error: ErrorEntry, now: float) -> None:
+    """Put an entry at the end of a job's history."""
     (count,) = db.execute(
         "update treadle_job set error_count = error_count + 1 where seq = ? returning error_count", (seq,)
     ).fetchone()
-    entry = rows.entry_text(msgspec.structs.replace(change.error, ended_at=now))
-    db.execute("insert into treadle_job_error (seq, n, entry) values (?, ?, ?)", (seq, count, entry))
+    entry = rows.entry_text(msgspec.structs.replace(error, ended_at=now))
+    db.execute("insert or replace into treadle_job_error (seq, n, entry) values (?, ?, ?)", (seq, count, entry))
     if count > ERRORS_KEPT:
         db.execute("delete from treadle_job_error where seq = ? and n <= ?", (seq, count - ERRORS_KEPT))
 

@@ -1,4 +1,8 @@
-"""Claim: which due jobs a pod gets, in which order, and what it should know of the next ones."""
+"""Claim: which due jobs a pod gets, in which order, and what it should know of the next ones.
+
+A row that no code of ours can have written (`rows`) is failed where it would have been claimed, as undecodable: a pod
+is given sound jobs only, and nobody has to look at the bad one twice.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ...core import queue as queueing
-from ...core.job import Job, State
+from ...core.job import ErrorEntry, Job, State
 from ...ports import Claimed, Want
-from . import rows
+from . import apply, rows
 from .rows import Database
 from .sql import statement
 
@@ -18,6 +22,10 @@ _HEADS: Final = statement("claim_heads")
 _DUE: Final = statement("claim_due")
 _TAKE: Final = statement("claim_take")
 _GATE: Final = statement("queue")
+_TAKEN: Final = rows.Shape(
+    "seq, id, task, args, format, priority, run_at, created_at, attempt, max_attempts, timeout, has_more"
+)
+_MOST: Final = 1 << 31
 
 
 def claim(db: Database, pod: str, token: str, wants: Sequence[Want], now: float) -> Claimed:
@@ -30,7 +38,10 @@ def claim(db: Database, pod: str, token: str, wants: Sequence[Want], now: float)
         if closed_until is not None:
             next_due = min(next_due, closed_until)
             continue
-        levels, upcoming = _survey(db, want, now)
+        levels, upcoming, damaged = _survey(db, want, now)
+        for task in damaged:
+            for (seq,) in db.execute(statement("damaged"), (want.queue, task)).fetchall():
+                _fail(db, seq, now)
         next_due = min(next_due, upcoming)
         chosen = _choose(db, want, levels, now)
         if chosen:
@@ -49,19 +60,26 @@ def _closed_until(db: Database, queue: str, now: float) -> float | None:
     return None if row is None else queueing.gate(rows.queue_of(row), now)
 
 
-def _survey(db: Database, want: Want, now: float) -> tuple[dict[int, list[str]], float]:
-    """The tasks that have something due, by priority, highest first; and when the next job falls due."""
+def _survey(db: Database, want: Want, now: float) -> tuple[dict[int, list[str]], float, set[str]]:
+    """The tasks that have something due, by priority, highest first; when the next job falls due; and the tasks that
+    have rows without a place in the order."""
     known = frozenset[str]().union(*(lane.tasks for lane in want.lanes))
     levels: dict[int, list[str]] = {}
     upcoming = math.inf
+    damaged: set[str] = set()
     for task, priority, first_at, next_at in db.execute(_HEADS, (want.queue, now)):
-        # A row that somebody damaged is passed over: it has no place in the order.
-        if task in known and isinstance(priority, int) and isinstance(first_at, float):
-            if first_at <= now:
-                levels.setdefault(priority, []).append(task)
-            if isinstance(next_at, float):
-                upcoming = min(upcoming, next_at)
-    return dict(sorted(levels.items(), reverse=True)), upcoming
+        if task not in known:
+            continue
+        if not isinstance(priority, int) or not isinstance(first_at, float):
+            damaged.add(task)
+            continue
+        if first_at <= now:
+            levels.setdefault(priority, []).append(task)
+        if isinstance(next_at, float):
+            upcoming = min(upcoming, next_at)
+        elif next_at is not None:
+            damaged.add(task)
+    return dict(sorted(levels.items(), reverse=True)), upcoming, damaged
 
 
 def _choose(db: Database, want: Want, levels: dict[int, list[str]], now: float) -> list[int]:
@@ -117,16 +135,47 @@ def _due(
 
 def _take(db: Database, pod: str, token: str, queue: str, chosen: list[int], now: float) -> list[Job]:
     taken = db.execute(_TAKE, (pod, token, now, rows.json_text(chosen))).fetchall()
+    jobs: dict[int, Job] = {}
+    for row in taken:
+        job = _job_of(db, row, pod, token, queue, now)
+        if job is not None and _is_sound(job):
+            jobs[row[0]] = job
+        else:
+            _fail(db, row[0], now)
     # RETURNING promises no order.
-    jobs = {row[0]: _job_of(db, row, pod, token, queue, now) for row in taken}
-    return [job for seq in chosen if (job := jobs.get(seq)) is not None]
+    return [jobs[seq] for seq in chosen if seq in jobs]
+
+
+def _is_sound(job: Job) -> bool:
+    """Whether its numbers make sense: attempts are bounded only if they count upwards from zero."""
+    return (
+        0 < job.attempt < _MOST
+        and (job.max_attempts is None or job.max_attempts > 0)
+        and (job.timeout is None or 0 <= job.timeout < math.inf)
+        and min(job.crashes, job.snoozes, job.throttles) >= 0
+    )
+
+
+def _fail(db: Database, seq: int, now: float) -> None:
+    """The end of a row that cannot be run."""
+    db.execute(statement("fail_damaged"), (seq, now))
+    told = ErrorEntry(
+        attempt=0,
+        kind="undecodable",
+        message="its row in the database is damaged: it holds values that no version of Treadle writes",
+        started_at=now,
+    )
+    apply.remember(db, seq, told, now)
 
 
 def _job_of(db: Database, row: rows.RowTuple, pod: str, token: str, queue: str, now: float) -> Job | None:
+    """The job that was taken; None if its row is damaged."""
+    if not _TAKEN.fits(row):
+        return None
     seq, id, task, args, format, priority, run_at, created_at, attempt, max_attempts, timeout, has_more = row
     if has_more:
         full = db.execute(statement("get_by_seq"), (seq,)).fetchall()
-        return next(iter(rows.jobs_of(db, full, now)), None)
+        return next(iter(rows.jobs_of(db, full, now)), None) if all(map(rows.is_sound, full)) else None
     return Job(
         id=id,
         task=task,

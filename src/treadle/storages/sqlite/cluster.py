@@ -94,7 +94,8 @@ def _why(pod: str | None, live: set[str], here: set[str]) -> Literal["gone", "le
 
 def candidates(db: Database, clock: Clock) -> list[str]:
     """Pods that are believed to run on this very machine: of them, death can be proved."""
-    return [id for (id,) in db.execute("select id from treadle_pod where not lost and boot = ?", (clock.boot(),))]
+    found = db.execute("select id from treadle_pod where not lost and boot = ?", (clock.boot(),))
+    return [id for (id,) in found if isinstance(id, str)]
 
 
 def declare_lost(db: Database, pods: Iterable[str]) -> None:
@@ -121,7 +122,7 @@ def pods(db: Database, clock: Clock) -> list[Pod]:
     leading = db.execute("select holder from treadle_leader where until > ? and boot = ?", (steady, boot)).fetchone()
     return [
         Pod(
-            card=rows.card_of(card),
+            card=rows.card_of(id, card),
             started_at=started_at,
             beat_at=beat_at,
             lease_left=lease_until - steady if row_boot == boot else 0.0,
@@ -129,5 +130,7 @@ def pods(db: Database, clock: Clock) -> list[Pod]:
             leader=leading is not None and leading[0] == id,
             lost=bool(lost),
         )
-        for id, card, started_at, beat_at, lease_until, row_boot, lost, running in db.execute(statement("pods"))
+        for id, card, started_at, beat_at, lease_until, row_boot, lost, running in map(
+            rows.pod_row, db.execute(statement("pods"))
+        )
     ]

@@ -133,7 +133,7 @@ class _Walk:
         ]
         sql = f"select {_COLUMNS} from treadle_job as job where job.seq = ? and {self._where.sql}"
         streams = [self._db.execute(statement("upcoming"), (*head, *after)) for head in heads]
-        for _run_at, seq in heapq.merge(*streams):
+        for _run_at, seq in heapq.merge(*map(_with_a_time, streams)):
             self.looked_at += 1
             if self.is_enough():
                 return
@@ -171,11 +171,16 @@ def _soonest(db: Database, walk: _Walk, query: Query, parts: Terms, now: float) 
         after = (float(run_at), int(seq))
     source = _source(db, parts)
     if source is not None:
-        return walk.few_by_time(source, after)
+        return (row for row in walk.few_by_time(source, after) if isinstance(row[8], float))
     if parts.states <= {"ready", "scheduled"}:
         return walk.upcoming(_queues(db, parts), after, now)
-    newest = sorted(walk.newest(None), key=_by_time)
+    newest = sorted((row for row in walk.newest(None) if isinstance(row[8], float)), key=_by_time)
     return (row for row in newest if _by_time(row) > after)
+
+
+def _with_a_time(rows: Iterable[tuple[Any, int]]) -> Iterator[tuple[float, int]]:
+    """Without rows that somebody damaged: they have no place in this order."""
+    return (row for row in rows if isinstance(row[0], float))
 
 
 def _by_time(row: RowTuple) -> tuple[float, int]:

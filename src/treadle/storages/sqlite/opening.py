@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import TypeVar
 
-from ...core.errors import SchemaTooOld, StorageTimeout
+from ...core.errors import SchemaTooOld, StorageTimeout, StorageUnavailable
 from ...ports import Clock
 from . import connect, files, migrations, writer
 from .connect import Synchronous
@@ -68,10 +68,10 @@ def to_read(path: str, signals: Signals) -> Opened:
 def to_write(
     path: str, clock: Clock, synchronous: Synchronous, patience: float, ballast: files.Ballast, signals: Signals
 ) -> Opened:
-    files.check(path, read_only=False)
-    files.create(path)
     until = time.monotonic() + patience
     with contextlib.ExitStack() as undo, _explaining(path):
+        files.check(path, read_only=False)
+        files.create(path)
         # Read before anything is written: a file that is not ours stays as it is.
         with contextlib.closing(_retried(lambda: connect.to_read(path), until, f"{path} is busy")) as looking:
             migrations.check(looking)
@@ -133,3 +133,5 @@ def _explaining(path: str) -> Generator[None]:
         yield
     except sqlite3.Error as error:
         raise connect.explained(error, path) from error
+    except OSError as error:
+        raise StorageUnavailable(f"{path} cannot be used: {error.strerror} ({error.filename})") from error

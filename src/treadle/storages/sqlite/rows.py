@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
@@ -19,7 +19,6 @@ from ...core.pod import PodCard
 from ...core.queue import Queue
 from .sql import JOB_COLUMNS, QUEUE_COLUMNS
 
-T = TypeVar("T")
 RowTuple: TypeAlias = tuple[Any, ...]
 
 
@@ -34,65 +33,78 @@ _as_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _as_entry: Final = msgspec.json.Decoder(ErrorEntry).decode
 _as_card: Final = msgspec.json.Decoder(PodCard).decode
 _to_json: Final = msgspec.json.Encoder().encode
+_UNREADABLE: Final = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
 
 
 class Shape:
-    """Which types the columns of a row may have. Most rows look alike, so what was found sound is remembered."""
+    """Which types the columns of a row may have, and what is read instead of any other."""
 
-    def __init__(self, columns: Iterable[str]) -> None:
-        self.columns = tuple(columns)
-        self._kinds = tuple(_KINDS.get(name, _MAYBE_TEXT) for name in self.columns)
-        self._known: set[tuple[type, ...]] = set()
+    def __init__(self, columns: str) -> None:
+        names = columns.split(", ")
+        self._allowed = [_ALLOWED.get(name, _MAYBE_TEXT) for name in names]
+        self._instead = [_INSTEAD.get(name, _instead(each)) for name, each in zip(names, self._allowed, strict=True)]
+        self._sound: set[tuple[type, ...]] = set()  # most rows look alike: what was found sound is remembered
 
     def fits(self, row: RowTuple) -> bool:
         types = tuple(map(type, row))
-        if types in self._known:
+        if types in self._sound:
             return True
-        if not all(kind in allowed for kind, allowed in zip(types, self._kinds, strict=True)):
+        if any(kind not in allowed for kind, allowed in zip(types, self._allowed, strict=True)):
             return False
-        self._known.add(types)
+        self._sound.add(types)
         return True
 
     def mended(self, row: RowTuple) -> RowTuple:
-        """The row, with a plain value instead of each one that has the wrong type."""
         return tuple(
-            value if type(value) in allowed else _plain(value, allowed)
-            for value, allowed in zip(row, self._kinds, strict=True)
+            value if type(value) in allowed else _text(value) if str in allowed else instead
+            for value, allowed, instead in zip(row, self._allowed, self._instead, strict=True)
         )
 
 
+def _instead(allowed: frozenset[type]) -> Any:
+    return None if type(None) in allowed else 0
+
+
+def _text(value: Any) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+_MAYBE: Final = frozenset({type(None)})
 _WHOLE: Final = frozenset({int})
-_REAL: Final = frozenset({float})
+_REAL: Final = frozenset({float, int})  # RETURNING gives a whole number as it is stored
 _TEXT: Final = frozenset({str})
-_NONE: Final = frozenset({type(None)})
-_MAYBE_TEXT: Final = _TEXT | _NONE
-_KINDS: Final = {
-    **dict.fromkeys(("id", "task", "queue", "state", "args"), _TEXT),
-    **dict.fromkeys(("seq", "format", "priority", "attempt", "pinned", "crashes", "snoozes", "throttles"), _WHOLE),
-    **dict.fromkeys(("cancel_wanted", "error_count", "version", "paused", "cool_exponent"), _WHOLE),
-    **dict.fromkeys(("run_at", "created_at"), _REAL),
-    **dict.fromkeys(("timeout", "started_at", "deadline", "finished_at"), _REAL | _NONE),
-    **dict.fromkeys(("paused_at", "paused_until", "cool_until"), _REAL | _NONE),
-    **dict.fromkeys(("max_attempts", "max_workers"), _WHOLE | _NONE),
-    "name": _TEXT,
+_MAYBE_TEXT: Final = _TEXT | _MAYBE
+_ALLOWED: Final = {
+    **dict.fromkeys(["id", "task", "queue", "state", "args", "name", "card", "boot"], _TEXT),
+    **dict.fromkeys(["seq", "format", "priority", "attempt", "pinned", "crashes", "snoozes", "throttles"], _WHOLE),
+    **dict.fromkeys(
+        ["cancel_wanted", "error_count", "has_more", "version", "paused", "cool_exponent", "lost", "running"], _WHOLE
+    ),
+    **dict.fromkeys(["max_attempts", "max_workers"], _WHOLE | _MAYBE),
+    **dict.fromkeys(["run_at", "created_at", "beat_at", "lease_until"], _REAL),
+    **dict.fromkeys(
+        ["timeout", "started_at", "deadline", "finished_at", "paused_at", "paused_until", "cool_until"], _REAL | _MAYBE
+    ),
 }
-JOB: Final = Shape(JOB_COLUMNS.split(", "))
-QUEUE: Final = Shape(QUEUE_COLUMNS.split(", "))
+_INSTEAD: Final = {"run_at": math.inf}  # without a time it is never due
+_JOB: Final = Shape(JOB_COLUMNS)
+_QUEUE: Final = Shape(QUEUE_COLUMNS)
+_POD: Final = Shape("id, card, created_at, beat_at, lease_until, boot, lost, running")
+_ID: Final = 1
+_STATE: Final = 4
 
 
-def _plain(value: Any, allowed: frozenset[type]) -> Any:
-    if str in allowed:
-        return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-    if type(None) in allowed:
-        return None
-    return 0 if int in allowed else 0.0
+def is_sound(row: RowTuple) -> bool:
+    """Whether every value in a row of JOB_COLUMNS has the type that we give it."""
+    return _JOB.fits(row)
 
 
 def job_of(row: RowTuple, now: float, errors: tuple[ErrorEntry, ...] = ()) -> Job | None:
-    """The Job in a row of JOB_COLUMNS, as a reader sees it; None for one whose state no code of ours can have written,
-    or that cannot be named."""
-    if not JOB.fits(row):
-        row = _mended_job(row)
+    """The Job in a row of JOB_COLUMNS, as a reader sees it; None if it has no state of ours, or no name to ask by."""
+    if not _JOB.fits(row):
+        if not isinstance(row[_ID], str) or not isinstance(row[_STATE], str):
+            return None
+        row = _JOB.mended(row)
     (
         _seq, id, task, queue, state_text, args, format, priority, run_at, created_at, attempt, max_attempts, timeout,
         pinned, tags, meta, reason, unique_key, pod, slot, token, started_at, deadline, finished_at, crashes, snoozes,
@@ -138,22 +150,10 @@ def job_of(row: RowTuple, now: float, errors: tuple[ErrorEntry, ...] = ()) -> Jo
     )
 
 
-def _mended_job(row: RowTuple) -> RowTuple:
-    id, state, run_at = row[1], row[4], row[8]
-    mended = list(JOB.mended(row))
-    if type(run_at) is not float:
-        mended[8] = math.inf  # no time at all: never due
-    if type(id) is not str:
-        mended[4] = None  # nobody could ask for it
-    elif type(state) is not str:
-        mended[4] = None
-    return tuple(mended)
-
-
 def tags_of(text: str) -> tuple[str, ...]:
     try:
         return _as_tags(text)
-    except (msgspec.DecodeError, TypeError):
+    except _UNREADABLE:
         return ()  # a row that somebody damaged must not keep its neighbours from being read
 
 
@@ -168,7 +168,7 @@ def entry_text(entry: ErrorEntry) -> str:
 def entry_of(text: str) -> ErrorEntry:
     try:
         return _as_entry(text)
-    except (msgspec.DecodeError, TypeError):
+    except _UNREADABLE:
         return ErrorEntry(attempt=0, kind="error", message="this entry of the history cannot be read")
 
 
@@ -180,12 +180,22 @@ def card_text(card: PodCard) -> str:
     return json_text(card)
 
 
-def card_of(text: str) -> PodCard:
-    return _as_card(text)
+def card_of(id: str, text: str) -> PodCard:
+    """The card of a pod. One that cannot be read still has its id: by that its jobs are rescued."""
+    try:
+        return msgspec.structs.replace(_as_card(text), id=id)
+    except _UNREADABLE:
+        return PodCard(id=id, label=id, host="?", pid=0, version="?", queues={}, tasks=(), lease=0.0)
+
+
+def pod_row(row: RowTuple) -> RowTuple:
+    return row if _POD.fits(row) else _POD.mended(row)
 
 
 def queue_of(row: RowTuple) -> Queue:
     """The Queue in a row of QUEUE_COLUMNS."""
+    if not _QUEUE.fits(row):
+        row = _QUEUE.mended(row)
     name, version, paused, paused_by, paused_at, pause_reason, paused_until, max_workers, cool_until, exponent = row
     return Queue(
         name=name,

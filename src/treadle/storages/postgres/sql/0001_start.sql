@@ -43,7 +43,7 @@ create table treadle.job (
     constraint job_pkey primary key (id),
     constraint job_state check (state in ('waiting', 'ready', 'running'))
 ) with (
-    fillfactor = 50,
+    fillfactor = 40,
     autovacuum_vacuum_scale_factor = 0.02,
     autovacuum_vacuum_threshold = 5000,
     autovacuum_vacuum_cost_delay = 0

@@ -7,6 +7,62 @@
 --
 -- `p_now` is null in production, and the server's clock is read; tests hand in theirs.
 
+-- Queues and lanes that somebody is about to use. If another transaction is about to make the same one, it is not waited
+-- for: it may stay open for hours. (If it is rolled back, `lanes_1` finds the lane.)
+create function treadle.ensure_1(p_queues text[], p_priorities int2[]) returns boolean
+language plpgsql
+set lock_timeout = '200ms'
+as $$
+begin
+    insert into treadle.queue (name)
+    select distinct new.name
+    from unnest(p_queues) as new (name)
+    where not exists (select from treadle.queue as q where q.name = new.name)
+    order by new.name
+    on conflict do nothing;
+    insert into treadle.lane (queue, priority)
+    select distinct new.queue, new.priority
+    from unnest(p_queues, p_priorities) as new (queue, priority)
+    where not exists (select from treadle.lane as l where l.queue = new.queue and l.priority = new.priority)
+    order by new.queue, new.priority
+    on conflict do nothing;
+    return true;
+exception when lock_not_available then
+    return false;
+end
+$$;
+
+-- Find lanes that nobody has told of: each step seeks the next priority of a queue, or the next queue, in job_lane.
+create function treadle.lanes_1() returns integer
+language plpgsql
+set enable_seqscan = off
+set enable_bitmapscan = off
+set lock_timeout = '200ms'
+as $$
+declare
+    v_queue text;
+    v_priority int2;
+    v_found integer := 0;
+begin
+    select j.queue, j.priority into v_queue, v_priority
+    from treadle.job as j
+    order by j.queue, j.priority
+    limit 1;
+    while found loop
+        if not exists (select from treadle.lane as l where l.queue = v_queue and l.priority = v_priority) then
+            perform treadle.ensure_1(array[v_queue], array[v_priority]);
+            v_found := v_found + 1;
+        end if;
+        select j.queue, j.priority into v_queue, v_priority
+        from treadle.job as j
+        where (j.queue, j.priority) > (v_queue, v_priority)
+        order by j.queue, j.priority
+        limit 1;
+    end loop;
+    return v_found;
+end
+$$;
+
 -- New jobs without unique keys. A known id is left as it is.
 create function treadle.insert_1(
     p_now float8,
@@ -15,12 +71,7 @@ create function treadle.insert_1(
     p_tags text[], p_metas text[], p_reasons text[]
 ) returns integer
 language plpgsql
-set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
-set enable_bitmapscan = off
-set enable_mergejoin = off
-set enable_nestloop = off
-set jit = off
 set plan_cache_mode = force_generic_plan
 as $$
 declare
@@ -68,6 +119,40 @@ begin
 end
 $$;
 
+-- One job without a unique key: what most calls are. Arrays of one would cost a third more.
+create function treadle.insert_one_1(
+    p_now float8,
+    p_id text, p_queue text, p_task text, p_args text, p_priority int2, p_delay float8, p_run_at float8,
+    p_max_attempts int4, p_timeout float8, p_pinned boolean, p_format int2, p_tags text, p_meta text, p_reason text
+) returns boolean
+language plpgsql
+as $$
+declare
+    v_clock timestamptz := coalesce(to_timestamp(p_now), clock_timestamp());
+    v_id uuid := p_id::uuid;
+begin
+    insert into treadle.job (
+        id, queue, task, args, priority, run_at, created_at, max_attempts, timeout, pinned, format, tags, meta, reason
+    )
+    values (
+        v_id, p_queue, p_task, p_args, coalesce(p_priority, 0),
+        case
+            when p_run_at is not null then greatest(v_clock, to_timestamp(p_run_at))
+            when p_delay is not null then v_clock + p_delay * interval '1 second'
+            else v_clock
+        end,
+        v_clock, p_max_attempts, p_timeout, coalesce(p_pinned, false), coalesce(p_format, 1), p_tags::text[], p_meta,
+        p_reason
+    )
+    on conflict do nothing;
+    -- Under a new snapshot: see insert_1.
+    if exists (select from treadle.job_history as h where h.id = v_id) then
+        delete from treadle.job as j where j.id = v_id;
+    end if;
+    return true;
+end
+$$;
+
 -- New jobs of which some have unique keys, one by one and in the order of their keys, so that two callers with the same
 -- keys wait for each other rather than block each other. Answers with (number, id, outcome).
 create function treadle.insert_keyed_1(
@@ -78,7 +163,6 @@ create function treadle.insert_keyed_1(
     p_keys text[], p_periods float8[], p_holds boolean[], p_replaces boolean[]
 ) returns table (n integer, id text, outcome text)
 language plpgsql
-set search_path = pg_catalog, pg_temp
 set lock_timeout = '2s'
 set enable_seqscan = off
 set jit = off
@@ -92,7 +176,7 @@ declare
     v_key text;
     v_due timestamptz;
     v_holder uuid;
-    v_state text;
+    v_queue text;
     v_tries integer;
 begin
     -- The order of insertion is that of the request, whatever order they are written in.
@@ -171,7 +255,7 @@ begin
                 end if;
                 exit;
             end if;
-            select j.id, j.state into v_holder, v_state from treadle.job as j where j.unique_key = v_key;
+            select j.id into v_holder from treadle.job as j where j.unique_key = v_key;
             if v_holder is not null then
                 id := v_holder;
                 outcome := 'duplicate';
@@ -181,9 +265,16 @@ begin
                         args = v_new.args, format = coalesce(v_new.format, 1), run_at = v_due,
                         priority = coalesce(v_new.priority, 0), tags = v_new.tags::text[], meta = v_new.meta,
                         reason = v_new.reason, attempt = 0, crashes = 0
-                    where j.id = v_holder and j.state = 'ready';
+                    where j.id = v_holder and j.state = 'ready'
+                    returning j.queue into v_queue;
                     if found then
                         outcome := 'replaced';
+                        if not exists (
+                            select from treadle.lane as l
+                            where l.queue = v_queue and l.priority = coalesce(v_new.priority, 0)
+                        ) then
+                            perform treadle.ensure_1(array[v_queue], array[coalesce(v_new.priority, 0)::int2]);
+                        end if;
                     end if;
                 end if;
                 exit;
@@ -230,7 +321,6 @@ create function treadle.claim_1(
     created_at float8, attempt integer, max_attempts integer, timeout float8, started_at float8, rest text
 )
 language plpgsql
-set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_hashjoin = off
@@ -445,7 +535,7 @@ create function treadle.finish_1(
     p_errors text[], p_causes text[], p_guarded boolean[]
 ) returns setof text
 language plpgsql
-set search_path = pg_catalog, pg_temp
+set lock_timeout = '1s'
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_nestloop = off
@@ -500,7 +590,7 @@ create function treadle.return_1(
     p_snoozes int4[], p_warnings text[], p_errors text[], p_guarded boolean[]
 ) returns table (id text, queue text, later boolean)
 language plpgsql
-set search_path = pg_catalog, pg_temp
+set lock_timeout = '1s'
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_nestloop = off
@@ -554,7 +644,6 @@ create function treadle.beat_1(
     p_ids text[], p_tokens text[], p_slots text[], p_suspects text[], p_small bigint
 ) returns text
 language plpgsql
-set search_path = pg_catalog, pg_temp
 set enable_seqscan = off
 set enable_bitmapscan = off
 set enable_nestloop = off
@@ -706,11 +795,8 @@ begin
     if length(unique_key) not between 1 and 512 then
         raise exception 'unique_key must have 1 to 512 characters' using errcode = '22023';
     end if;
-    if not exists (select from treadle.queue as q where q.name = queue) then
-        insert into treadle.queue (name) values (queue) on conflict do nothing;
-    end if;
     if not exists (select from treadle.lane as l where l.queue = enqueue.queue and l.priority = enqueue.priority) then
-        insert into treadle.lane (queue, priority) values (queue, priority) on conflict do nothing;
+        perform treadle.ensure_1(array[queue], array[priority::int2]);
     end if;
     select k.id::uuid into v_id
     from treadle.insert_keyed_1(

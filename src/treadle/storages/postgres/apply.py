@@ -1,0 +1,167 @@
+"""Apply: Changes, each wholly or not at all, fenced by state and token.
+
+The frequent ones (runs that ended or go back) are written many to a statement, by finish_1 and return_1. What those
+do not accept, and everything else, is looked at one by one: the row is locked, compared, and written inside a savepoint
+of its own, so that a bad Change takes nothing with it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from msgspec import UNSET
+
+from ...core.job import CLAIMABLE, TERMINAL, Change, ErrorEntry, QueueChange, State
+from ...ports import Applied
+from . import rows
+from .change import apply_one
+from .news import News
+from .sql import call
+from .talk import BEGIN, COMMIT, BadValue, Taken, Talk
+
+FINISH: Final = call("finish_1", "float8, text[], text[], text[], text[], text[], text[], text[], boolean[]")
+RETURN: Final = call(
+    "return_1", "float8, text[], text[], float8[], float8[], int4[], int4[], text[], text[], boolean[]"
+)
+_RUNNING: Final = frozenset({State.RUNNING})
+_SUCCEEDED: Final = Applied(True, state=State.SUCCEEDED)
+_ENDED: Final = {state: Applied(True, state=state) for state in TERMINAL}
+_AGAIN: Final = {False: Applied(True, state=State.READY), True: Applied(True, state=State.SCHEDULED)}
+
+
+def is_quick(change: Change | QueueChange) -> bool:
+    """Whether a Change ends or gives back a run and touches nothing else."""
+    return (
+        isinstance(change, Change)
+        and change.token is not None
+        and change.expect == _RUNNING
+        and not change.follow_ups
+        and change.cooling is None
+        and not (change.foreign or change.if_lapsed or change.remove)
+        and change.crashes is None
+        and change.throttles is None
+        and change.priority is None
+        and change.queue is None
+        and (_is_quick_end(change) if change.to in TERMINAL else _is_quick_return(change))
+        and rows.is_id(change.id)
+    )
+
+
+def _is_quick_end(change: Change) -> bool:
+    if change.attempt is not None or change.snoozes is not None:
+        return False
+    if change.to is State.SUCCEEDED:
+        return change.error is None and change.result is not UNSET and change.warning is not UNSET
+    # A warning that is not named stays; one that is wiped out is rare.
+    return change.result in (UNSET, None) and change.warning is not None
+
+
+def _is_quick_return(change: Change) -> bool:
+    return change.to in CLAIMABLE and change.result is UNSET and change.warning is not None
+
+
+def split(changes: Sequence[Change | QueueChange]) -> tuple[list[int], list[int]]:
+    """The positions of the quick ones, and those of the others. A job that is named twice is nobody's quick one: the
+    order decides."""
+    named = Counter(change.id for change in changes if isinstance(change, Change))
+    quick: list[int] = []
+    rest: list[int] = []
+    for n, change in enumerate(changes):
+        single = isinstance(change, Change) and named[change.id] == 1 and is_quick(change)
+        (quick if single else rest).append(n)
+    return quick, rest
+
+
+def apply_quick(changes: Sequence[Change], now: float | None, news: News) -> Talk[dict[str, Applied]]:
+    """Write quick Changes of different jobs; what became of those that were accepted, by id."""
+    answers: dict[str, Applied] = {}
+    ends = [change for change in changes if change.to in TERMINAL]
+    returns = [change for change in changes if change.to not in TERMINAL]
+    if ends:
+        ended = yield FINISH, (now, *_ends(ends))
+        ids = [row[0] for row in ended]
+        news.ended.update(ids)
+        if all(change.to is State.SUCCEEDED for change in ends):
+            answers = dict.fromkeys(ids, _SUCCEEDED)
+        else:
+            states = {change.id: change.to for change in ends}
+            answers = {id: _ENDED[state] for id in ids if (state := states[id]) is not None}
+    if returns:
+        returned = yield RETURN, (now, *_returns(returns))
+        for id, queue, later in returned:
+            answers[id] = _AGAIN[later]
+            (news.queues if later else news.due).add(queue)
+    return answers
+
+
+def _ends(changes: Sequence[Change]) -> Iterable[list[Any] | None]:
+    plain = all(change.to is State.SUCCEEDED for change in changes)
+    yield [change.id for change in changes]
+    yield [change.token for change in changes]
+    yield None if plain else [_named(change.to) for change in changes]
+    yield _unless_empty([None if change.result is UNSET else change.result for change in changes])
+    yield _unless_empty([None if change.warning is UNSET else change.warning for change in changes])
+    if plain:
+        yield from (None, None)
+    else:
+        yield _errors(changes)
+        yield [_cause(change.error) for change in changes]
+    guarded = [change.unless_cancel_wanted for change in changes]
+    yield guarded if any(guarded) else None
+
+
+def _named(state: State | None) -> str | None:
+    # Nothing said means succeeded: the usual end costs no text.
+    return None if state is None or state is State.SUCCEEDED else state.value
+
+
+def _cause(error: ErrorEntry | None) -> str | None:
+    return None if error is None else f"{error.type}:{error.place}"
+
+
+def _errors(changes: Sequence[Change]) -> list[Any] | None:
+    return _unless_empty([None if change.error is None else rows.entry_text(change.error) for change in changes])
+
+
+def _returns(changes: Sequence[Change]) -> Iterable[list[Any] | None]:
+    yield [change.id for change in changes]
+    yield [change.token for change in changes]
+    yield [change.delay for change in changes]
+    yield _unless_empty([change.run_at for change in changes])
+    yield _unless_empty([change.attempt for change in changes])
+    yield _unless_empty([change.snoozes for change in changes])
+    yield _unless_empty([None if change.warning is UNSET else change.warning for change in changes])
+    yield _errors(changes)
+    yield [change.unless_cancel_wanted for change in changes]
+
+
+def _unless_empty(values: list[Any]) -> list[Any] | None:
+    return None if values.count(None) == len(values) else values
+
+
+def apply_slowly(
+    changes: Sequence[Change | QueueChange],
+    time: tuple[float | None, float | None, str],
+    news: News,
+    *,
+    within: bool = False,
+) -> Talk[list[Applied | None]]:
+    """Write Changes one by one, in their order and in one transaction, or within the caller's. None: somebody else
+    holds the row."""
+    answers: list[Applied | None] = []
+    if not within:
+        yield BEGIN
+        yield "select set_config('lock_timeout', '2000', true)", ()
+    for change in changes:
+        yield "savepoint treadle_change", ()
+        try:
+            answers.append((yield from apply_one(change, time, news)))
+        except (BadValue, OverflowError, Taken) as error:
+            yield "rollback to savepoint treadle_change", ()
+            answers.append(None if isinstance(error, Taken) else Applied(False, error=str(error)))
+        yield "release savepoint treadle_change", ()
+    if not within:
+        yield COMMIT
+    return answers

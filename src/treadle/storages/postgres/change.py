@@ -1,0 +1,279 @@
+"""One Change, looked at by itself: the row is locked and compared, and only then written."""
+
+# ruff: noqa: S608 - the SQL is put together from our own parts
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from ...core import queue as queueing
+from ...core.job import CLAIMABLE, ERRORS_KEPT, LIVE, TERMINAL, Change, QueueChange, State
+from ...core.queue import Queue
+from ...ports import Applied
+from . import insert, rows, sql
+from .news import News
+from .talk import Talk
+
+_STATES: Final[dict[str, State]] = {state.value: state for state in State}
+_FIND: Final = sql.statement("apply_find")
+_FIND_ENDED: Final = sql.statement("apply_find_ended")
+_KNOWN: Final = (
+    "select 1 from treadle.job where id = any ($1::uuid[]) "
+    "union all select 1 from treadle.job_history where id = any ($1::uuid[])"
+)
+_FIND_QUEUE: Final = f"select {sql.QUEUE} from treadle.queue where name = $1::text for update"
+# The pod's row is locked: of a beat and a rescue, exactly one wins.
+_DECLARE_LOST: Final = """
+update treadle.pod
+set lost = true
+where id = $1::text and not (not lost and not gone and boot = $3::text
+    and lease_until > coalesce(to_timestamp($2::float8), clock_timestamp()))
+returning 1
+"""
+_TIMES: Final = frozenset({"run_at"})
+
+
+class _Row(Struct):
+    """What must be known of a job before a Change is written."""
+
+    now: float
+    state: State
+    token: str | None
+    finished_token: str | None
+    cancel_wanted: bool
+    pod: str | None
+    unique_key: str | None
+    error_count: int
+    queue: str
+    task: str
+    ended: bool
+
+
+def apply_one(change: Change | QueueChange, time: tuple[float | None, float | None, str], news: News) -> Talk[Applied]:
+    if isinstance(change, QueueChange):
+        answer = yield from edit_queue(change, time[0])
+        news.due.add(change.name)
+        return answer
+    if not rows.is_id(change.id):
+        return Applied(False)
+    row = yield from _find(change.id, time[0])
+    if row is None:
+        return Applied(False)
+    if _is_finish(change) and row.finished_token == change.token:
+        return Applied(True, repeated=True, state=row.state)
+    if not _is_expected(row, change):
+        return Applied(False, state=row.state)
+    if change.unless_cancel_wanted and row.cancel_wanted:
+        return Applied(False, state=row.state, cancel_wanted=True)
+    if change.if_lapsed and row.pod is not None and not (yield from _declare_lost(row.pod, time)):
+        return Applied(False, state=row.state)
+    if change.remove:
+        yield from _remove(change.id, row)
+        return Applied(True)
+    return (yield from _write(row, change, time[0], news))
+
+
+def _find(id: str, now: float | None) -> Talk[_Row | None]:
+    # A job may move between the tables while we wait for its row: then it is in the other one.
+    for _ in range(4):
+        found = yield _FIND, (now, id)
+        if found:
+            return _row_of(found[0], ended=False)
+        found = yield _FIND_ENDED, (now, id)
+        if found:
+            return _row_of(found[0], ended=True)
+        known = yield _KNOWN, ([id],)
+        if not known:
+            return None
+    return None
+
+
+def _row_of(found: Any, *, ended: bool) -> _Row:
+    now, state, token, finished_token, cancel_wanted, pod, unique_key, error_count, queue, task = found
+    return _Row(
+        now, _STATES[state], token, finished_token, cancel_wanted, pod, unique_key, error_count, queue, task, ended
+    )
+
+
+def _is_expected(row: _Row, change: Change) -> bool:
+    if change.token is not None and row.token != change.token:
+        return False
+    return row.state in change.expect or (row.state in CLAIMABLE and bool(change.expect & CLAIMABLE))
+
+
+def _is_finish(change: Change) -> bool:
+    """Written by the claim's owner to end its run: repeatable by its token, as nobody else's Change is."""
+    return change.token is not None and change.to is not State.RUNNING and not change.foreign
+
+
+def _declare_lost(pod: str, time: tuple[float | None, float | None, str]) -> Talk[bool]:
+    """Whether the pod has no live lease; if it is known, it is lost from now on."""
+    if (yield _DECLARE_LOST, (pod, *time[1:])):
+        return True
+    known = yield "select 1 from treadle.pod where id = $1::text", (pod,)
+    return not known
+
+
+def _remove(id: str, row: _Row) -> Talk[None]:
+    if row.error_count:
+        yield "delete from treadle.job_error where job_id = $1::uuid", (id,)
+    table = "treadle.job_history" if row.ended else "treadle.job"
+    yield f"delete from {table} where id = $1::uuid", (id,)
+
+
+def _write(row: _Row, change: Change, now: float | None, news: News) -> Talk[Applied]:
+    if row.unique_key is not None and row.ended and change.to in LIVE:
+        holder = yield "select 1 from treadle.job where unique_key = $1::text", (row.unique_key,)
+        if holder:
+            return Applied(False, state=row.state, error="a live job holds its unique key")
+    if change.follow_ups:
+        known = yield _KNOWN, ([new.id for new in change.follow_ups],)
+        if known:
+            return Applied(False, state=row.state, error="a follow-up's id is taken")
+    if row.ended and change.to in LIVE:
+        yield sql.statement("restore"), (change.id,)
+    sets = yield from _sets(row, change)
+    if sets:
+        names = ", ".join(
+            f"{name} = to_timestamp(${n}::float8)" if name in _TIMES else f"{name} = ${n}"
+            for n, name in enumerate(sets, 2)
+        )
+        yield f"update treadle.job set {names} where id = $1::uuid", (change.id, *sets.values())
+    if change.error is not None:
+        yield from _remember(row, change, now)
+    if change.to in TERMINAL:
+        yield from _retire(row, change, now)
+    elif change.to is not None and (change.queue or change.priority is not None or row.ended):
+        yield from _ensure(change.id)
+    if change.follow_ups:
+        yield from insert.insert(change.follow_ups, now)
+        yield from insert.ensure({(new.queue, new.priority) for new in change.follow_ups})
+    _tell(news, change, row, sets)
+    return Applied(True, state=_state_after(row, change, sets))
+
+
+def _retire(row: _Row, change: Change, now: float | None) -> Talk[None]:
+    assert change.to is not None
+    error = change.error
+    cause = f"{row.task}:{error.type}:{error.place}" if change.to is State.FAILED and error is not None else None
+    result = None if change.result is UNSET else change.result
+    token = change.token if _is_finish(change) else None
+    yield sql.statement("retire"), (now, change.id, change.to.value, result, token, cause)
+
+
+def _ensure(id: str) -> Talk[None]:
+    found = yield "select queue, priority from treadle.job where id = $1::uuid", (id,)
+    yield from insert.ensure([(queue, priority) for queue, priority in found])
+
+
+def _state_after(row: _Row, change: Change, sets: dict[str, Any]) -> State:
+    if change.to in CLAIMABLE:
+        return State.SCHEDULED if sets["run_at"] > row.now else State.READY
+    return change.to if change.to is not None else row.state
+
+
+def _sets(row: _Row, change: Change) -> Talk[dict[str, Any]]:
+    """The columns of a live job that a Change writes, by name."""
+    sets: dict[str, Any] = {}
+    for name in ("attempt", "crashes", "snoozes", "throttles", "priority", "queue", "cancel_wanted"):
+        if (value := getattr(change, name)) is not None:
+            sets[name] = value
+    if change.warning is not UNSET:
+        sets["warning"] = change.warning
+    if change.to is not None and change.to is not State.RUNNING:
+        sets |= {"deadline": None, "cancel_wanted": False}
+        if change.to in LIVE:
+            sets["state"] = "ready" if change.to in CLAIMABLE else change.to.value
+    if _is_finish(change):
+        sets["finished_token"] = change.token
+    if change.to in CLAIMABLE:
+        sets |= {"pod": None, "slot": None}
+        sets["run_at"] = max(row.now, change.run_at) if change.run_at is not None else row.now + (change.delay or 0.0)
+    if change.cooling is not None:
+        sets["run_at"] = yield from _cool(change.cooling.queue, change.cooling.hint, row.now)
+    if not math.isfinite(sets.get("run_at", 0.0)):
+        raise OverflowError("a job cannot be due at no time at all")
+    return sets
+
+
+def _remember(row: _Row, change: Change, now: float | None) -> Talk[None]:
+    assert change.error is not None
+    count = row.error_count + 1
+    entry = rows.entry_text(change.error)
+    yield "update treadle.job set error_count = $2::int where id = $1::uuid", (change.id, count)
+    yield (
+        f"insert into treadle.job_error (job_id, n, ended_at, entry) values ($2::uuid, $3::int, {sql.CLOCK}, $4::text)",
+        (now, change.id, count, entry),
+    )
+    if count > ERRORS_KEPT:
+        yield (
+            "delete from treadle.job_error where job_id = $1::uuid and n <= $2::int",
+            (change.id, count - ERRORS_KEPT),
+        )
+
+
+def _tell(news: News, change: Change, row: _Row, sets: dict[str, Any]) -> None:
+    if change.to in TERMINAL:
+        news.ended.add(change.id)
+    elif change.to in CLAIMABLE:
+        later = sets["run_at"] > row.now
+        (news.queues if later else news.due).add(change.queue or row.queue)
+    if change.why == "cancel_asked":
+        news.cancels = True
+    news.due.update(new.queue for new in change.follow_ups)
+
+
+# Queues --------------------------------------------------------------------------------------------------------------
+
+
+def _queue(name: str) -> Talk[Queue]:
+    found = yield _FIND_QUEUE, (name,)
+    if not found:
+        yield "insert into treadle.queue (name) values ($1::text) on conflict do nothing", (name,)
+        found = yield _FIND_QUEUE, (name,)
+    return rows.queue_of(found[0])
+
+
+def _cool(name: str, hint: float | None, now: float) -> Talk[float]:
+    queue = yield from _queue(name)
+    until, exponent = queueing.cool(queue, hint, now)
+    yield from _save(msgspec.structs.replace(queue, cool_until=until, cool_exponent=exponent))
+    return until
+
+
+def edit_queue(change: QueueChange, now: float | None) -> Talk[Applied]:
+    """An operator's edit, refused if somebody else was faster."""
+    queue = yield from _queue(change.name)
+    if change.version is not None and change.version != queue.version:
+        return Applied(False, error=f"queue {change.name} has changed meanwhile (version {queue.version})")
+    fields = {
+        name: value
+        for name in ("paused", "paused_by", "pause_reason", "paused_until", "max_workers", "cool_until")
+        if (value := getattr(change, name)) is not UNSET
+    }
+    if change.paused is True:  # a new pause inherits nothing from the last, least of all its end
+        ((clock,),) = yield f"select date_part('epoch', {sql.CLOCK})", (now,)
+        fields = {"paused_by": None, "pause_reason": None, "paused_until": None} | fields | {"paused_at": clock}
+    elif change.paused is False:
+        fields |= {"paused_at": None, "paused_by": None, "pause_reason": None, "paused_until": None}
+    if change.cool_until is None:
+        fields["cool_exponent"] = 0
+    yield from _save(msgspec.structs.replace(queue, **fields))
+    return Applied(True)
+
+
+def _save(queue: Queue) -> Talk[None]:
+    """Write a queue's row, one version further."""
+    yield (
+        "update treadle.queue set version = version + 1, paused = $2::boolean, paused_by = $3::text, "
+        "paused_at = to_timestamp($4::float8), pause_reason = $5::text, paused_until = to_timestamp($6::float8), "
+        "max_workers = $7::int, cool_until = to_timestamp($8::float8), cool_exponent = $9::int where name = $1::text",
+        (
+            queue.name, queue.paused, queue.paused_by, queue.paused_at, queue.pause_reason, queue.paused_until,
+            queue.max_workers, queue.cool_until, queue.cool_exponent,
+        ),
+    )  # fmt: skip

@@ -1,0 +1,252 @@
+"""Claim: what is asked of claim_1, and what its answer means. Why the statement has its shape is said there.
+
+The watermark
+-------------
+Finished jobs leave dead entries at the front of their lane's index until vacuum takes them away, and vacuum cannot
+while any session holds an old snapshot. A claim that starts at the front walks over all of them. So a lane remembers
+the last place that it claimed, and starts there.
+
+Nothing is lost by it, because it is only a hint:
+
+* It never comes closer to the present than `MARGIN`: jobs that are enqueued now, retries and rescues land behind it.
+* A job may still appear in front of it: its transaction was open for longer than the margin, or a claim that had it
+  locked was rolled back. So every lane is swept from its very front once a second (less often if that takes long), and
+  that is how long such a job may wait.
+* It is kept for one set of tasks: a lane that serves others starts at the front. Tasks that nobody here knows are
+  passed by it; jobs that were left for want of a place are not, because they are behind what was taken.
+* Without need there is none: as long as a scan from the front is quick, every claim is a sweep.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from ...core.job import ErrorEntry, Job, State
+from ...ports import Claimed, Want
+from . import rows, sql
+from .talk import Row, Talk
+
+CLAIM: Final = sql.call(
+    "claim_1",
+    "float8, float8, text, text, text, text[], int4[], int4[], int4[], int2[], text[], int4[], float8[], int8[], "
+    "boolean",
+)
+MARGIN: Final = 0.25
+SLOW_SCAN: Final = 0.005
+SWEEP_EVERY: Final = 1.0
+SWEEP_SHARE: Final = 20.0  # a sweep may take one part in twenty of the time
+
+# Queue, priority, tasks.
+LaneKey: TypeAlias = tuple[str, int, frozenset[str]]
+Mark: TypeAlias = tuple[float, int]
+_FRONT: Final[Mark] = (-math.inf, 0)
+
+
+class _Rest(Struct):
+    """What only some jobs have."""
+
+    pinned: bool
+    cancel_wanted: bool
+    error_count: int
+    crashes: int
+    snoozes: int
+    throttles: int
+    unique_key: str | None
+    tags: tuple[str, ...]
+    meta: str | None
+    reason: str | None
+    warning: str | None
+    errors: tuple[tuple[float, str], ...] | None
+
+
+class _Tail(Struct):
+    """What the last row of an answer says."""
+
+    now: float
+    scan: float
+    due: float | None = None
+    lanes: tuple[tuple[str, int], ...] | None = None
+
+
+_as_rest: Final = msgspec.json.Decoder(_Rest).decode
+_as_tail: Final = msgspec.json.Decoder(_Tail).decode
+
+
+class Lanes:
+    """What one storage object knows of the lanes: which there are, and how far each has been claimed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._priorities: dict[str, tuple[int, ...]] = {}
+        self._marks: dict[LaneKey, Mark] = {}
+        self._swept_at = -math.inf  # by the caller's monotonic clock
+        self._sweep_took = 0.0
+        self._now = -math.inf
+        self.slow = False  # scans from the front are slow: marks are in use
+
+    def priorities(self, queue: str) -> tuple[int, ...]:
+        return self._priorities.get(queue, ())
+
+    def note(self, lanes: Iterable[tuple[str, int]] | None, queues: Iterable[str]) -> None:
+        """Remember which lanes there are."""
+        found: dict[str, list[int]] = {queue: [] for queue in queues}
+        for queue, priority in lanes or ():
+            found.setdefault(queue, []).append(priority)
+        self._priorities |= {queue: tuple(each) for queue, each in found.items()}
+
+    def is_sweep_due(self, steady: float) -> bool:
+        return not self.slow or steady - self._swept_at >= max(SWEEP_EVERY, SWEEP_SHARE * self._sweep_took)
+
+    def mark(self, key: LaneKey) -> Mark:
+        return self._marks.get(key, _FRONT)
+
+    def swept(self, took: float, steady: float) -> None:
+        """A claim from the front of every lane has been answered."""
+        self.slow = took > SLOW_SCAN
+        self._swept_at, self._sweep_took = steady, took
+        if not self.slow:
+            self._marks.clear()
+
+    def claimed(self, jobs: Sequence[tuple[LaneKey, Mark]], now: float) -> None:
+        """Move the marks of the lanes that gave something."""
+        with self._lock:
+            if now < self._now:  # the server's clock was set back: what lies behind a mark is unknown
+                self._marks.clear()
+                self._swept_at = -math.inf
+            self._now = now
+            if self.slow:
+                limit = (now - MARGIN, 0)
+                for key, place in jobs:
+                    self._marks[key] = max(self.mark(key), min(place, limit))
+
+
+class Question:
+    """One claim: its lanes, as claim_1 wants them."""
+
+    def __init__(self, wants: Sequence[Want], lanes: Lanes, *, sweep: bool) -> None:
+        self.wants = [want for want in wants if want.limit > 0]
+        self.sweep = sweep
+        self.merge = False
+        self._lanes_of: dict[str, list[frozenset[str]]] = {}
+        self._asked: set[tuple[str, int]] = set()
+        columns: list[tuple[Any, ...]] = []
+        for number, want in enumerate(self.wants, 1):
+            open_lanes = [lane for lane in want.lanes if lane.limit > 0 and lane.tasks]
+            self._lanes_of[want.queue] = [lane.tasks for lane in open_lanes]
+            self.merge = self.merge or len(open_lanes) > 1
+            for priority in lanes.priorities(want.queue):
+                self._asked.add((want.queue, priority))
+                for which, lane in enumerate(open_lanes):
+                    at, seq = _FRONT if sweep else lanes.mark((want.queue, priority, lane.tasks))
+                    places = min(lane.limit, want.limit)
+                    columns.append((number, which, priority, "\x1f".join(lane.tasks), places, at, seq))
+        self.columns: list[list[Any]] = [[each[n] for each in columns] for n in range(7)]
+
+    def misses(self, lanes: Iterable[tuple[str, int]] | None) -> bool:
+        """Whether there are lanes that were not asked, because nobody here knew of them."""
+        return any(lane not in self._asked for lane in lanes or ())
+
+    def keys(self, jobs: Sequence[tuple[int, Job]]) -> list[tuple[LaneKey, Mark]]:
+        """The last place that was claimed in each lane."""
+        last: dict[LaneKey, Mark] = {}
+        for seq, job in jobs:
+            tasks = next((each for each in self._lanes_of[job.queue] if job.task in each), None)
+            if tasks is not None:
+                last[job.queue, job.priority, tasks] = (job.run_at, seq)
+        return list(last.items())
+
+
+def claim(
+    question: Question, pod: str, token: str, time: tuple[float | None, float | None, str]
+) -> Talk[tuple[list[tuple[int, Job]], _Tail | None]]:
+    """Take what is due for a pod, if it is live; jobs with their seq, in the order in which they should start."""
+    now, steady, boot = time
+    queues = [want.queue for want in question.wants]
+    rooms = [want.limit for want in question.wants]
+    answer = yield CLAIM, (now, steady, boot, pod, token, queues, rooms, *question.columns, question.merge)
+    if not answer:
+        return [], None
+    tail = _as_tail(answer[-1][-1])
+    order = {queue: n for n, queue in enumerate(queues)}
+    found = [(row[0], _job_of(row, pod, token)) for row in answer[:-1]]
+    # RETURNING promises no order.
+    found.sort(key=lambda each: (order[each[1].queue], -each[1].priority, each[1].run_at, each[0]))
+    return found, tail
+
+
+def claimed(jobs: Sequence[Job], wants: Sequence[Want], due: float | None) -> Claimed:
+    taken: dict[str, int] = {}
+    for job in jobs:
+        taken[job.queue] = taken.get(job.queue, 0) + 1
+    more = any(taken.get(want.queue, 0) >= want.limit for want in wants)
+    return Claimed(jobs, due, more)
+
+
+def recover(pod: str, token: str, now: float | None) -> Talk[list[Job]]:
+    found = yield sql.statement("recover"), (now, pod, token)
+    return [rows.job_of(row) for row in found]
+
+
+def _job_of(row: Row, pod: str, token: str) -> Job:
+    (
+        _seq, id, task_queue, task, args, format, priority, run_at, created_at, attempt, max_attempts, timeout,
+        started_at, rest,
+    ) = row  # fmt: skip
+    deadline = started_at + timeout if timeout else None
+    if rest is None:
+        return Job(
+            id=id,
+            task=task,
+            queue=task_queue,
+            state=State.RUNNING,
+            args=args,
+            format=format,
+            priority=priority,
+            run_at=run_at,
+            created_at=created_at,
+            attempt=attempt,
+            max_attempts=max_attempts,
+            timeout=timeout,
+            pod=pod,
+            token=token,
+            started_at=started_at,
+            deadline=deadline,
+        )
+    more = _as_rest(rest)
+    errors: tuple[ErrorEntry, ...] = rows.entries_of(more.errors) if more.errors else ()
+    return Job(
+        id=id,
+        task=task,
+        queue=task_queue,
+        state=State.RUNNING,
+        args=args,
+        format=format,
+        priority=priority,
+        run_at=run_at,
+        created_at=created_at,
+        attempt=attempt,
+        max_attempts=max_attempts,
+        timeout=timeout,
+        pod=pod,
+        token=token,
+        started_at=started_at,
+        deadline=deadline,
+        pinned=more.pinned,
+        cancel_wanted=more.cancel_wanted,
+        error_count=more.error_count,
+        crashes=more.crashes,
+        snoozes=more.snoozes,
+        throttles=more.throttles,
+        unique_key=more.unique_key,
+        tags=more.tags,
+        meta=more.meta,
+        reason=more.reason,
+        warning=more.warning,
+        errors=errors,
+    )

@@ -1,0 +1,188 @@
+"""The cluster: pods, their leases, the leader, and the jobs that a pod has left behind.
+
+No index leads to running jobs. Whether a pod left any behind is seen by reading the whole table of live jobs, so it is
+read only when there is a reason: a pod whose lease is over and that nobody has looked after yet (for half a minute
+longer than its last claim can still be under way), a table so small that reading it costs nothing, and every ten
+minutes all the same.
+"""
+
+# ruff: noqa: S608 - the SQL is put together from our own parts
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from ...core.pod import Held, Pod, PodCard
+from ...core.queue import Queue
+from ...ports import Abandoned, Beaten, RunReport
+from . import insert, rows, sql
+from .talk import BEGIN, COMMIT, Talk
+
+# now, steady, boot; None: the server's clock.
+Time: TypeAlias = tuple[float | None, float | None, str]
+
+FORGET_AFTER: Final = 3600.0
+"""So long is the row of a lost or lapsed pod kept for people to see."""
+SMALL_FOR_BEATS: Final = 8 << 20
+SMALL_FOR_SCANS: Final = 64 << 20
+STILL_UNDER_WAY: Final = 30.0
+
+BEAT: Final = sql.call("beat_1", "float8, float8, text, text, float8, boolean, text[], text[], text[], text[], bigint")
+_STEADY: Final = "coalesce(to_timestamp($2::float8), clock_timestamp())"
+_LIVE: Final = f"(not lost and not gone and boot = $3::text and lease_until > {_STEADY})"
+_REGISTER: Final = f"""
+insert into treadle.pod (id, card, started_at, beat_at, lease_until, boot)
+values ($4::text, $5::text, {sql.CLOCK}, {sql.CLOCK}, {_STEADY} + $6::float8 * interval '1 second', $3::text)
+on conflict (id) do update
+set
+    card = excluded.card, started_at = excluded.started_at, beat_at = excluded.beat_at,
+    lease_until = excluded.lease_until, boot = excluded.boot, lost = false, gone = false, swept = false
+"""
+_LEAD: Final = f"""
+update treadle.leader
+set
+    term = term + (holder <> $4::text)::int, holder = $4::text, boot = $3::text,
+    until = {_STEADY} + $5::float8 * interval '1 second'
+where
+    (holder in ('', $4::text) or until <= {_STEADY} or boot <> $3::text)
+    and exists (select from treadle.pod where id = $4::text and {_LIVE})
+    and ($1::float8 is null or true)
+returning term
+"""
+_PODS: Final = f"""
+select
+    id, card, date_part('epoch', started_at), date_part('epoch', beat_at),
+    case when boot = $3::text then date_part('epoch', lease_until - {_STEADY}) else 0 end, lost,
+    exists (
+        select from treadle.leader as l
+        where l.holder = pod.id and l.until > {_STEADY} and l.boot = $3::text
+    ),
+    case
+        when pg_relation_size('treadle.job') < {SMALL_FOR_SCANS}
+        then (select count(*) from treadle.job as j where j.state = 'running' and j.pod = pod.id)
+        else (select count(*) from treadle.run as r where r.pod = pod.id)
+    end
+from treadle.pod as pod
+where not gone and ($1::float8 is null or true)
+order by n
+"""
+# Pods that may have left jobs behind.
+_SUSPECTS: Final = f"""
+select
+    id, card, gone, lease_until + $4::float8 * interval '1 second' < {_STEADY} or boot <> $3::text or lost or gone,
+    pg_relation_size('treadle.job') < {SMALL_FOR_SCANS}
+from treadle.pod
+where not {_LIVE} and not swept and ($1::float8 is null or true)
+"""
+_ABANDONED: Final = sql.statement("abandoned")
+_OVERDUE: Final = sql.statement("overdue")
+
+
+class _Answer(Struct):
+    now: float
+    lost: bool = False
+    held: tuple[tuple[str, str, bool], ...] = ()
+    queues: tuple[Queue, ...] = ()
+    live_pods: int = 1
+
+
+_as_answer: Final = msgspec.json.Decoder(_Answer).decode
+
+
+def register(card: PodCard, time: Time) -> Talk[None]:
+    yield BEGIN
+    yield _REGISTER, (*time, card.id, rows.card_text(card), card.lease)
+    yield from insert.ensure([(queue, 0) for queue in card.queues])
+    yield COMMIT
+
+
+def beat(
+    pod: str, lease: float, runs: Sequence[RunReport], time: Time, *, renew: bool, suspects: Sequence[str]
+) -> Talk[Beaten]:
+    reported = [run for run in runs if rows.is_id(run.id)]
+    ((text,),) = yield (
+        BEAT,
+        (
+            *time, pod, lease, renew, [run.id for run in reported], [run.token for run in reported],
+            [run.slot for run in reported], list(suspects), SMALL_FOR_BEATS,
+        ),
+    )  # fmt: skip
+    answer = _as_answer(text)
+    if answer.lost:
+        return Beaten(now=answer.now, lost=True)
+    return Beaten(
+        now=answer.now,
+        held=tuple(Held(*each) for each in answer.held),
+        queues=answer.queues,
+        live_pods=answer.live_pods,
+    )
+
+
+def sign_off(pod: str) -> Talk[None]:
+    yield BEGIN
+    # The row stays, unseen, until somebody has looked whether the pod left jobs behind.
+    yield "update treadle.pod set gone = true, swept = false where id = $1::text", (pod,)
+    yield "delete from treadle.run where pod = $1::text", (pod,)
+    yield from step_down(pod)
+    yield COMMIT
+
+
+def lead(pod: str, ttl: float, time: Time) -> Talk[int | None]:
+    won = yield _LEAD, (*time, pod, ttl)
+    return won[0][0] if won else None
+
+
+def step_down(pod: str) -> Talk[None]:
+    yield "update treadle.leader set holder = '', until = '-infinity' where holder = $1::text", (pod,)
+
+
+def abandoned(limit: int, overdue: float, time: Time, *, thorough: bool, lanes: bool) -> Talk[list[Abandoned]]:
+    """Running jobs of pods that are not live, and those far beyond their deadline, oldest first."""
+    if lanes:
+        yield "select treadle.lanes_1()", ()
+    suspects = yield _SUSPECTS, (*time, STILL_UNDER_WAY)
+    ((small,),) = yield f"select pg_relation_size('treadle.job') < {SMALL_FOR_SCANS}", ()
+    if not (suspects or small or thorough):
+        found = yield _OVERDUE, (time[0], overdue, limit)
+        return [Abandoned(rows.job_of(row[:-1]), "deadline", _label(row[-1], str(row[18]))) for row in found]
+    found = yield _ABANDONED, (*time, overdue, limit)
+    answers = [Abandoned(rows.job_of(row[:-2]), row[-1], _label(row[-2], str(row[18]))) for row in found]
+    left = {each.job.pod for each in answers}
+    if len(found) < limit:
+        yield from _sweep([id for id, _, _, settled, _ in suspects if settled and id not in left], time)
+    return answers
+
+
+def _label(card: str | None, otherwise: str) -> str:
+    return rows.card_of(card).label if card else otherwise
+
+
+def _sweep(pods: list[str], time: Time) -> Talk[None]:
+    """They were looked after and have nothing left: forget those that signed off, and those of long ago."""
+    if pods:
+        yield "update treadle.pod set swept = true where id = any ($1::text[])", (pods,)
+    yield (
+        f"delete from treadle.pod where swept and (gone or beat_at < {sql.NOW} - $2::float8 * interval '1 second')",
+        (time[0], FORGET_AFTER),
+    )
+    yield f"delete from treadle.held where until <= {sql.NOW}", (time[0],)
+
+
+def pods(time: Time) -> Talk[list[Pod]]:
+    found = yield _PODS, time
+    return [
+        Pod(
+            card=rows.card_of(card),
+            started_at=started_at,
+            beat_at=beat_at,
+            lease_left=lease_left,
+            running=running,
+            leader=leader,
+            lost=lost,
+        )
+        for _id, card, started_at, beat_at, lease_left, lost, leader, running in found
+    ]

@@ -1,0 +1,161 @@
+"""Desk: what one event loop has of a storage. Desks: all of them, and how they are closed from any loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from ...core.errors import StorageUnavailable
+from ...core.job import Change, NewJob
+from ...ports import Applied, Inserted
+from . import apply, insert
+from .connect import Target
+from .lines import Batcher, Line
+from .news import News
+from .sql import Schema
+from .talk import BEGIN, COMMIT, Talk
+
+T = TypeVar("T")
+
+CHUNK: Final = 5_000
+
+
+class Desk:
+    """The lines of one loop. Everything here is used on that loop only."""
+
+    def __init__(
+        self,
+        target: Target,
+        schema: Schema,
+        deadline: float,
+        readers: int,
+        now: Callable[[], float | None],
+        tell: Callable[[News], None],
+    ) -> None:
+        self._now = now
+        self._tell = tell
+        self.write: Final = Line(target, schema, deadline)
+        self.claim: Final = Line(target, schema, deadline)
+        self.slow: Final = Line(target, schema, deadline)
+        self._reads: Final = [Line(target, schema, deadline) for _ in range(readers)]
+        self.inserts: Final[Batcher[NewJob, Inserted]] = Batcher(self._insert, deadline)
+        self.applies: Final[Batcher[Change, Applied | None]] = Batcher(self._apply, deadline, name=_id_of)
+
+    def read(self) -> Line:
+        """The next free line for reading; a second one is opened only when the first is busy."""
+        return next((line for line in self._reads if not line.busy), self._reads[0])
+
+    async def _insert(self, jobs: list[NewJob]) -> list[Inserted]:
+        now = self._now()
+        answers = await self.write.run(lambda: _insert(jobs, now))
+        news = News()
+        news.due.update([new.queue for new in jobs])
+        self._tell(news)
+        return answers
+
+    async def _apply(self, changes: list[Change]) -> list[Applied | None]:
+        now = self._now()
+        told: list[News] = []
+
+        def make() -> Talk[dict[str, Applied]]:
+            told[:] = [News()]
+            return apply.apply_quick(changes, now, told[0])
+
+        answers = await self.write.run(make)
+        self._tell(told[0])
+        return [answers.get(change.id) for change in changes]
+
+    def _lines(self) -> list[Line]:
+        return [self.write, self.claim, self.slow, *self._reads]
+
+    async def close(self) -> None:
+        await self.inserts.idle()
+        await self.applies.idle()
+        for line in self._lines():
+            await line.close()
+
+    def abandon(self) -> None:
+        for line in self._lines():
+            line.abandon()
+
+
+def _id_of(change: Change) -> str:
+    return change.id
+
+
+def _insert(jobs: list[NewJob], now: float | None) -> Talk[list[Inserted]]:
+    if len(jobs) <= CHUNK:
+        return (yield from insert.insert(jobs, now))
+    answers: list[Inserted] = []
+    yield BEGIN
+    for start in range(0, len(jobs), CHUNK):
+        answers += yield from insert.insert(jobs[start : start + CHUNK], now)
+    yield COMMIT
+    return answers
+
+
+class Desks:
+    """One desk per loop."""
+
+    def __init__(self, make: Callable[[], Desk]) -> None:
+        self._make = make
+        self._mutex = threading.Lock()
+        self._desks: dict[asyncio.AbstractEventLoop, Desk] = {}
+        self._open = False
+
+    def open(self) -> None:
+        self._open = True
+
+    def mine(self) -> Desk:
+        """The calling loop's."""
+        loop = asyncio.get_running_loop()
+        found = self._desks.get(loop)
+        if found is None:
+            with self._mutex:
+                if not self._open:
+                    raise StorageUnavailable("the storage is not open")
+                self._bury()
+                found = self._desks[loop] = self._make()
+        return found
+
+    def _bury(self) -> None:
+        """Loops that ended without a word leave their sockets behind."""
+        for loop in [loop for loop in self._desks if loop.is_closed()]:
+            self._desks.pop(loop).abandon()
+
+    async def detach(self) -> None:
+        desk = self._desks.pop(asyncio.get_running_loop(), None)
+        if desk is not None:
+            await desk.close()
+
+    async def close(self, patience: float) -> None:
+        with self._mutex:
+            self._open = False
+            desks, self._desks = self._desks, {}
+        here = asyncio.get_running_loop()
+        for loop, desk in desks.items():
+            if loop is here:
+                await desk.close()
+            elif loop.is_running():
+                await _on(loop, desk, patience)
+            else:
+                desk.abandon()
+
+
+async def _on(loop: asyncio.AbstractEventLoop, desk: Desk, patience: float) -> None:
+    """Close a desk on its own loop, which may end or hang meanwhile."""
+    closing: Any = desk.close()
+    try:
+        future = asyncio.run_coroutine_threadsafe(closing, loop)
+    except RuntimeError:
+        closing.close()
+        desk.abandon()
+        return
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(patience):
+            await asyncio.wrap_future(future)
+            return
+    desk.abandon()

@@ -1,0 +1,233 @@
+"""Find, count and queues: what operators read. Never on the hot path, and never for longer than a second or two.
+
+Newest first is the order of the ids, which clients make so that they grow with time: the primary key of either table
+has it. The rows are walked over from the newest, a stretch at a time, and the walk ends with the page, after a second,
+or, if Python must look at each row, after 100,000 of them; the page then says how far it has looked. Where an index
+names all candidates and they are few (ids, tags, failures, jobs by their time), those are read instead.
+"""
+
+# ruff: noqa: S608 - the SQL is put together from our own parts; what operators wrote goes into parameters
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from ...core import filter as filters
+from ...core.filter import STATES, Filter
+from ...core.job import Job, State
+from ...core.queue import QueueStats
+from ...core.view import row_of
+from ...ports import Page, Query
+from . import rows, sql, terms
+from .cluster import Time
+from .talk import Row, Talk
+from .terms import Terms, Where
+
+STRETCH: Final = 10_000
+MOST_LOOKED_AT: Final = 100_000
+LONGEST: Final = 1.0
+_NEWEST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+_JOB: Final = sql.JOB.replace("{errors}", sql.LAST_ERROR)
+_HISTORY: Final = sql.HISTORY.replace("{errors}", sql.LAST_ERROR)
+_LIVE: Final = frozenset({"waiting", "scheduled", "ready", "running"})
+
+
+def get(ids: Sequence[str], now: float | None) -> Talk[list[Job]]:
+    """The jobs with these ids, in their order, with all that is kept of their errors."""
+    known = rows.ids_of(ids)
+    if not known:
+        return []
+    found = yield sql.statement("get", sql.ALL_ERRORS), (now, known)
+    jobs = {job.id: job for job in map(rows.job_of, found)}
+    return [jobs[id.lower()] for id in known if id.lower() in jobs]
+
+
+def _now(time: Time) -> Talk[float]:
+    if time[0] is not None:
+        return time[0]
+    ((now,),) = yield f"select date_part('epoch', {sql.NOW})", (None,)
+    return float(now)
+
+
+def find(query: Query, time: Time) -> Talk[Page]:
+    now = yield from _now(time)
+    parts = terms.take_apart(query.filter, time, now)
+    if query.next_first:
+        return (yield from _soonest(query, parts, now))
+    page: list[tuple[Row, Job]] = []
+    walk = _Walk(parts, query.cursor or _NEWEST)
+    while len(page) <= query.limit and not walk.over:
+        found = yield from walk.stretch(query.limit + 1 - len(page))
+        page += _matching(found, parts.rest, now)
+    shown = page[: query.limit]
+    more = len(page) > query.limit
+    return Page(
+        jobs=[job for _, job in shown],
+        next=shown[-1][1].id if more and shown else None,
+        newest_only=walk.looked_at if walk.cut_short else None,
+    )
+
+
+class _Walk:
+    """From the newest row to the oldest, both tables side by side."""
+
+    def __init__(self, parts: Terms, below: str) -> None:
+        self._parts = parts
+        self._below = below
+        self._until = clock.monotonic() + LONGEST
+        self.looked_at = 0
+        self.over = False
+        self.cut_short = False
+
+    def stretch(self, wanted: int) -> Talk[list[Row]]:
+        """The matching rows of the next stretch; no more than are wanted, unless Python has to look at them too."""
+        if clock.monotonic() > self._until or (self._parts.rest.terms and self.looked_at >= MOST_LOOKED_AT):
+            self.over = self.cut_short = True
+            return []
+        where = Where([*self._parts.where.parts], [*self._parts.where.parameters])
+        below, ids = where.add(self._below), where.add(self._candidates())
+        condition = " and ".join(where.parts)
+        limit = STRETCH if self._parts.rest.terms else wanted
+        pieces = [
+            f"(select {columns}, job.id as place from (select job.* from {table} as job where job.id < {below}::uuid "
+            f"and ({ids}::uuid[] is null or job.id = any ({ids}::uuid[])) order by job.id desc limit {STRETCH}) as job "
+            f"where {which(condition)} order by job.id desc limit {limit})"
+            for columns, table, which in (
+                (_JOB, "treadle.job", terms.live),
+                (_HISTORY, "treadle.job_history", terms.ended),
+            )
+        ]
+        statement = " union all ".join(pieces) + f" order by place desc limit {limit}"
+        edge = (
+            "select min(place::text), count(*) from (select id as place from (select id from treadle.job "
+            f"where id < $1::uuid order by id desc limit {STRETCH}) as a union all select id from (select id from "
+            f"treadle.job_history where id < $1::uuid order by id desc limit {STRETCH}) as b "
+            f"order by place desc limit {STRETCH}) as c"
+        )
+        found: list[Any] = yield statement, tuple(where.parameters)
+        if len(found) >= limit and not self._parts.rest.terms:
+            self._below = str(found[-1][-1])
+            return [tuple(row)[:-1] for row in found]
+        if self._parts.ids is not None:
+            self.over = True
+            return [tuple(row)[:-1] for row in found]
+        ((last, count),) = yield edge, (self._below,)
+        self.looked_at += count
+        if count < STRETCH:
+            self.over = True
+        else:
+            # Both tables were looked at for a stretch; only down to here was all of it seen.
+            found = [row for row in found if str(row[-1]) >= last]
+            self._below = last
+        return [tuple(row)[:-1] for row in found]
+
+    def _candidates(self) -> list[str] | None:
+        return None if self._parts.ids is None else rows.ids_of(self._parts.ids)
+
+
+def _matching(found: Iterable[Row], rest: Filter, now: float) -> list[tuple[Row, Job]]:
+    jobs = [(row, rows.job_of(row)) for row in found]
+    if not rest.terms:
+        return jobs
+    return [(row, job) for row, job in jobs if filters.matches(rest, row_of(job, stuck=False), now)]
+
+
+def _soonest(query: Query, parts: Terms, now: float) -> Talk[Page]:
+    """By run_at: each lane of the live jobs has that order, and the lanes are merged."""
+    where = Where([*parts.where.parts], [*parts.where.parameters])
+    at, _, seq = (query.cursor or "-inf/0").partition("/")
+    after = f"(to_timestamp({where.add(float(at))}::float8), {where.add(int(seq))}::bigint)"
+    condition = " and ".join(where.parts)
+    limit = MOST_LOOKED_AT if parts.rest.terms else query.limit + 1
+    pieces: list[str] = []
+    if parts.states & _LIVE:
+        pieces.append(
+            f"(select {_JOB}, job.run_at as at from treadle.lane as lane cross join lateral (select job.* from "
+            "treadle.job as job where job.queue = lane.queue and job.priority = lane.priority "
+            f"and (job.run_at, job.seq) > {after} and {terms.live(condition)} order by job.run_at, job.seq "
+            f"limit {limit}) as job order by job.run_at, job.seq limit {limit})"
+        )
+    if parts.states & terms.ENDED:
+        pieces.append(
+            f"(select {_HISTORY}, job.run_at as at from (select * from treadle.job_history order by id desc "
+            f"limit {MOST_LOOKED_AT}) as job where (job.run_at, job.seq) > {after} and {terms.ended(condition)} "
+            f"order by job.run_at, job.seq limit {limit})"
+        )
+    if not pieces:
+        return Page(jobs=[])
+    found = yield " union all ".join(pieces) + f" order by at, seq limit {limit}", tuple(where.parameters)
+    page = _matching([tuple(row)[:-1] for row in found], parts.rest, now)[: query.limit + 1]
+    shown = page[: query.limit]
+    more = len(page) > query.limit
+    return Page(
+        jobs=[job for _, job in shown],
+        next=f"{shown[-1][1].run_at!r}/{shown[-1][0][0]}" if more else None,
+        newest_only=MOST_LOOKED_AT if parts.rest.terms and len(found) >= limit else None,
+    )
+
+
+# Numbers -------------------------------------------------------------------------------------------------------------
+
+
+def count(filter: Filter, cap: int, time: Time) -> Talk[dict[State, int]]:
+    now = yield from _now(time)
+    parts = terms.take_apart(filter, time, now)
+    counts: dict[State, int] = {}
+    if parts.rest.terms:
+        walk = _Walk(parts, _NEWEST)
+        while not walk.over:
+            found = yield from walk.stretch(STRETCH)
+            for _, job in _matching(found, parts.rest, now):
+                counts[job.state] = counts.get(job.state, 0) + 1
+        return {state: min(cap, number) for state, number in counts.items()}
+    condition = " and ".join(parts.where.parts)
+    for state in sorted(parts.states & frozenset(STATES)):
+        table, which = ("treadle.job_history", terms.ended) if state in terms.ENDED else ("treadle.job", terms.live)
+        ((number,),) = yield (
+            f"select count(*) from (select from {table} as job where {terms.in_state(state)} and {which(condition)} "
+            f"limit {int(cap)}) as found",
+            tuple(parts.where.parameters),
+        )
+        if number:
+            counts[State(state)] = number
+    return counts
+
+
+_LIVE_COUNTS: Final = f"""
+select
+    job.queue,
+    case when job.state = 'ready' and job.run_at > {sql.NOW} then 'scheduled' else job.state end as seen,
+    count(*),
+    date_part('epoch', {sql.NOW}) - date_part('epoch', min(job.run_at))
+from treadle.job as job
+group by 1, 2
+"""
+_ENDED_COUNTS: Final = f"""
+select queue, state, count(*)
+from (select queue, state from treadle.job_history order by finished_at desc limit {MOST_LOOKED_AT}) as job
+group by 1, 2
+"""
+
+
+def queues(now: float | None) -> Talk[list[QueueStats]]:
+    found = yield f"select {sql.QUEUE} from treadle.queue order by name", ()
+    live = yield _LIVE_COUNTS, (now,)
+    ended = yield _ENDED_COUNTS, ()
+    counts: dict[str, dict[str, int]] = {}
+    oldest: dict[str, float] = {}
+    for name, state, number, age in live:
+        counts.setdefault(name, {})[state] = number
+        if state == "ready":
+            oldest[name] = max(0.0, age)
+    for name, state, number in ended:
+        counts.setdefault(name, {})[state] = min(number, 10_000)
+    return [
+        QueueStats(queue=queue, oldest_ready_seconds=oldest.get(queue.name), **_only_states(counts.get(queue.name, {})))
+        for queue in map(rows.queue_of, found)
+    ]
+
+
+def _only_states(counts: dict[str, int]) -> dict[str, Any]:
+    return {state: number for state, number in counts.items() if state in STATES}

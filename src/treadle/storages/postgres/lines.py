@@ -1,0 +1,282 @@
+"""Lines: the connections of one event loop, and how calls share them.
+
+Connections belong to event loops, and a storage is used from several: the pod's, the Heart's, that of `enqueue_sync`.
+Each loop has lines of its own, opened when first used, and each line is one connection:
+
+* `write`: enqueues and finishes, many callers to a statement (see `Batcher`);
+* `claim`: claims alone, beside the writes, because their commits do not wait for the disk;
+* `slow`:  what may have to wait for somebody's lock: unique keys, operators' Changes;
+* `read`:  everything that reads.
+
+So a busy pod has two, most have three, the Heart's loop has one that nobody else can be in the way of, and the thread
+of the listener has one: five at most, and four as a rule, however many slots.
+
+When something goes wrong
+-------------------------
+Every call is bounded as a whole: waiting for the line, connecting, the statements, the commit. A connection that met
+its deadline, was cancelled in the middle or lost its protocol is closed, never used again. A call whose connection was
+lost is sent again by itself for half of its time, because every verb but the claim may be repeated; the claim's caller
+asks `recover`. Reconnects wait a little longer each time, and never two lines equally long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+from ...core.errors import StorageTimeout, StorageUnavailable
+from . import connect
+from .connect import Again, Connection, Held, Lost, Target
+from .sql import Schema
+from .talk import BadValue, Taken, Talk
+
+T = TypeVar("T")
+Item = TypeVar("Item")
+Answer = TypeVar("Answer")
+
+FIRST_PAUSE: Final = 0.05
+LONGEST_PAUSE: Final = 2.0
+MOST_TRIES: Final = 6
+
+
+async def carry(connection: Connection, talk: Talk[T], schema: Schema) -> T:
+    """Hold a talk over a connection of our own."""
+    try:
+        text, parameters = next(talk)
+        while True:
+            try:
+                if parameters or text.lstrip().startswith("select"):
+                    rows: list[Any] = await connection.fetch(schema(text), *parameters)
+                else:
+                    await connection.execute(schema(text))
+                    rows = []
+            except Exception as error:
+                told = connect.explained(error)
+                if isinstance(told, (BadValue, Taken)):
+                    text, parameters = talk.throw(told)
+                    continue
+                raise told from error
+            text, parameters = talk.send(rows)
+    except StopIteration as stop:
+        answer: T = stop.value
+        return answer
+    finally:
+        talk.close()
+
+
+class Line:
+    """One connection, one call at a time."""
+
+    def __init__(self, target: Target, schema: Schema, deadline: float) -> None:
+        self._target = target
+        self._schema = schema
+        self._deadline = deadline
+        self._lock = asyncio.Lock()
+        self._connection: Connection | None = None
+        self._pause = 0.0
+        self._closed = False
+
+    async def run(self, make: Callable[[], Talk[T]], *, repeat: bool = True) -> T:
+        """Hold a talk, within the deadline. `make` begins it anew if it must be repeated."""
+        begun = time.monotonic()
+        trouble: list[str] = []
+        try:
+            async with asyncio.timeout(self._deadline), self._lock:
+                return await self._run(make, begun + self._deadline / 2 if repeat else begun, trouble)
+        except TimeoutError:
+            reason = f" ({trouble[-1]})" if trouble else ""
+            raise StorageTimeout(f"PostgreSQL did not answer within {self._deadline:g} s{reason}") from None
+        except Taken as error:
+            raise Held(str(error)) from None
+
+    @property
+    def busy(self) -> bool:
+        return self._lock.locked()
+
+    async def _run(self, make: Callable[[], Talk[T]], until: float, trouble: list[str]) -> T:
+        tries = 0
+        while True:
+            try:
+                connection = await self._connected()
+                answer = await carry(connection, make(), self._schema)
+                self._pause = 0.0
+                return answer
+            except Lost as error:
+                self._drop()
+                trouble.append(str(error))
+                if time.monotonic() >= until:
+                    raise
+            except Again as error:
+                tries += 1
+                await self._roll_back()
+                if tries >= MOST_TRIES:
+                    raise StorageUnavailable(f"gave up after {tries} tries: {error}") from error
+            except (BadValue, Taken, StorageUnavailable) as error:
+                if isinstance(error, StorageTimeout):
+                    self._drop()
+                else:
+                    await self._roll_back()
+                raise
+            except BaseException:
+                self._drop()
+                raise
+            await self._rest()
+
+    async def _connected(self) -> Connection:
+        if self._closed:
+            raise StorageUnavailable("the storage was closed")
+        if self._connection is None or self._connection.is_closed():
+            self._connection = None
+            self._connection = await self._target.connect(self._deadline)
+        return self._connection
+
+    async def _roll_back(self) -> None:
+        if self._connection is not None and self._connection.is_in_transaction():
+            try:
+                await self._connection.execute("rollback")
+            except Exception:
+                self._drop()
+
+    async def _rest(self) -> None:
+        self._pause = min(LONGEST_PAUSE, self._pause * 2 or FIRST_PAUSE)
+        await asyncio.sleep(self._pause * random.random())  # noqa: S311
+
+    def _drop(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.terminate()
+
+    async def close(self) -> None:
+        """On its own loop: answer the call under way first."""
+        self._closed = True
+        async with self._lock:
+            connection, self._connection = self._connection, None
+            if connection is not None:
+                await connect.close(connection)
+
+    def abandon(self) -> None:
+        """From anywhere, when its loop has ended."""
+        self._closed = True
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connect.drop(connection)
+
+
+class _Waiting(Generic[Item, Answer]):
+    __slots__ = ("future", "items")
+
+    def __init__(self, items: Sequence[Item], future: asyncio.Future[list[Answer]]) -> None:
+        self.items = items
+        self.future = future
+
+
+class Batcher(Generic[Item, Answer]):
+    """Lets concurrent callers share a statement and its commit, without a timer: who finds the line idle is sent at
+    once, and who comes while a batch is under way rides with the next. One bad caller does not spoil it for the
+    others: a batch that is refused is sent again caller by caller."""
+
+    def __init__(
+        self,
+        send: Callable[[list[Item]], Awaitable[list[Answer]]],
+        deadline: float,
+        most: int = 1_000,
+        name: Callable[[Item], object] | None = None,
+    ) -> None:
+        self._send = send
+        self._deadline = deadline
+        self._most = most
+        self._name = name  # items of one name never share a batch
+        self._waiting: deque[_Waiting[Item, Answer]] = deque()
+        self._worker: asyncio.Task[None] | None = None
+        self._busy = False
+
+    async def submit(self, items: Sequence[Item]) -> list[Answer]:
+        if not self._busy:
+            return await self._lead(items)
+        loop = asyncio.get_running_loop()
+        waiting: _Waiting[Item, Answer] = _Waiting(items, loop.create_future())
+        self._waiting.append(waiting)
+        try:
+            async with asyncio.timeout(self._deadline):
+                return await waiting.future
+        except TimeoutError:
+            raise StorageTimeout(f"PostgreSQL did not answer within {self._deadline:g} s") from None
+
+    async def idle(self) -> None:
+        if self._worker is not None:
+            await asyncio.wait([self._worker])
+
+    async def _lead(self, items: Sequence[Item]) -> list[Answer]:
+        """Send for oneself, without the price of a task; whoever has come meanwhile is served by one."""
+        self._busy = True
+        try:
+            return await self._send(list(items))
+        finally:
+            if self._waiting:
+                self._worker = asyncio.get_running_loop().create_task(self._work())
+            else:
+                self._busy = False
+
+    async def _work(self) -> None:
+        try:
+            while self._waiting:
+                await self._serve(self._group())
+        finally:
+            self._worker = None
+            self._busy = False
+
+    def _group(self) -> list[_Waiting[Item, Answer]]:
+        group: list[_Waiting[Item, Answer]] = []
+        size = 0
+        names: set[object] = set()
+        while self._waiting:
+            following = self._waiting[0]
+            if following.future.done():  # its caller has given up
+                self._waiting.popleft()
+                continue
+            if group and size + len(following.items) > self._most:
+                break
+            if self._name is not None:
+                own = {self._name(item) for item in following.items}
+                if group and not names.isdisjoint(own):
+                    break
+                names |= own
+            group.append(self._waiting.popleft())
+            size += len(following.items)
+        return group
+
+    async def _serve(self, group: list[_Waiting[Item, Answer]]) -> None:
+        if not group:
+            return
+        try:
+            if len(group) == 1:
+                answers = await self._send(list(group[0].items))
+            else:
+                answers = await self._send([item for waiting in group for item in waiting.items])
+        except (BadValue, Held) as error:
+            if len(group) == 1:
+                _fail(group, error)
+                return
+            for waiting in group:
+                await self._serve([waiting])
+        except asyncio.CancelledError:
+            _fail(group, StorageUnavailable("the event loop was ended in the middle of the call"))
+            raise
+        except Exception as error:
+            _fail(group, error)
+        else:
+            at = 0
+            for waiting in group:
+                if not waiting.future.done():
+                    waiting.future.set_result(answers[at : at + len(waiting.items)])
+                at += len(waiting.items)
+
+
+def _fail(group: list[_Waiting[Any, Any]], error: BaseException) -> None:
+    for waiting in group:
+        if not waiting.future.done():
+            waiting.future.set_exception(error)

@@ -1,0 +1,160 @@
+"""Rows and values: how a Job, a Queue and a Pod come out of the tables."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from ...core.job import ErrorEntry, Job, NewJob, State
+from ...core.pod import PodCard
+from ...core.queue import Queue
+from .talk import Row
+
+_STATES: Final[dict[str, State]] = {state.value: state for state in State}
+_as_entry: Final = msgspec.json.Decoder(ErrorEntry).decode
+_as_entries: Final = msgspec.json.Decoder(tuple[tuple[float, str], ...]).decode
+_as_card: Final = msgspec.json.Decoder(PodCard).decode
+_to_json: Final = msgspec.json.Encoder().encode
+
+
+def job_of(row: Row) -> Job:
+    """The Job in a row of sql.JOB or sql.HISTORY."""
+    (
+        _seq, id, task, queue, state, args, format, priority, run_at, created_at, attempt, max_attempts, timeout,
+        pinned, tags, meta, reason, unique_key, pod, slot, token, started_at, deadline, finished_at, crashes, snoozes,
+        throttles, cancel_wanted, result, warning, error_count, errors,
+    ) = row  # fmt: skip
+    return Job(
+        id=id,
+        task=task,
+        queue=queue,
+        state=_STATES[state],
+        args=args,
+        format=format,
+        priority=priority,
+        run_at=run_at,
+        created_at=created_at,
+        attempt=attempt,
+        max_attempts=max_attempts,
+        timeout=timeout,
+        pinned=pinned,
+        tags=tuple(tags) if tags else (),
+        meta=meta,
+        reason=reason,
+        unique_key=unique_key,
+        pod=pod,
+        slot=slot,
+        token=token,
+        started_at=started_at,
+        deadline=deadline,
+        finished_at=finished_at,
+        crashes=crashes,
+        snoozes=snoozes,
+        throttles=throttles,
+        cancel_wanted=cancel_wanted,
+        result=result,
+        warning=warning,
+        error_count=error_count,
+        errors=entries_of(_as_entries(errors)) if errors else (),
+    )
+
+
+def entries_of(found: Iterable[tuple[float, str]]) -> tuple[ErrorEntry, ...]:
+    return tuple(_entry_of(ended_at, text) for ended_at, text in found)
+
+
+def _entry_of(ended_at: float, text: str) -> ErrorEntry:
+    try:
+        return msgspec.structs.replace(_as_entry(text), ended_at=ended_at)
+    except (msgspec.DecodeError, TypeError):
+        return ErrorEntry(attempt=0, kind="error", message="this entry of the history cannot be read")
+
+
+def entry_text(entry: ErrorEntry) -> str:
+    # ended_at has a column of its own: the storage's clock writes it.
+    return json_text(msgspec.structs.replace(entry, ended_at=None))
+
+
+def json_text(value: object) -> str:
+    return _to_json(value).decode()
+
+
+def card_text(card: PodCard) -> str:
+    return json_text(card)
+
+
+def card_of(text: str) -> PodCard:
+    return _as_card(text)
+
+
+def queue_of(row: Row) -> Queue:
+    """The Queue in a row of sql.QUEUE."""
+    name, version, paused, paused_by, paused_at, pause_reason, paused_until, max_workers, cool_until, exponent = row
+    return Queue(
+        name=name,
+        version=version,
+        paused=paused,
+        paused_by=paused_by,
+        paused_at=paused_at,
+        pause_reason=pause_reason,
+        paused_until=paused_until,
+        max_workers=max_workers,
+        cool_until=cool_until,
+        cool_exponent=exponent,
+    )
+
+
+def ids_of(ids: Iterable[str]) -> list[str]:
+    """Those that can be ids at all: every other one is unknown, and no error."""
+    return [id for id in ids if is_id(id)]
+
+
+def is_id(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return len(text) == 36
+
+
+def array_text(tags: Sequence[str]) -> str | None:
+    """Tags as the text of a PostgreSQL array: lists of different lengths cannot travel as one array of arrays."""
+    if not tags:
+        return None
+    quoted = (tag.replace("\\", "\\\\").replace('"', '\\"') for tag in tags)
+    return "{" + ",".join(f'"{tag}"' for tag in quoted) + "}"
+
+
+def columns_of(jobs: Sequence[NewJob]) -> list[list[Any] | None]:
+    """The jobs as the arrays that insert_1 and insert_keyed_1 begin with. A column in which nothing is said is null."""
+    return [
+        [new.id for new in jobs],
+        [new.queue for new in jobs],
+        [new.task for new in jobs],
+        [new.args for new in jobs],
+        _unless_all([new.priority for new in jobs], 0),
+        _unless_all([new.delay for new in jobs], 0.0),
+        _unless_all([new.run_at for new in jobs], None),
+        _unless_all([new.max_attempts for new in jobs], None),
+        _unless_all([new.timeout for new in jobs], None),
+        _unless_all([new.pinned for new in jobs], False),
+        _unless_all([new.format for new in jobs], 1),
+        _unless_all([array_text(new.tags) for new in jobs], None),
+        _unless_all([new.meta for new in jobs], None),
+        _unless_all([new.reason for new in jobs], None),
+    ]
+
+
+def values_of(new: NewJob) -> tuple[Any, ...]:
+    """One job as insert_one_1 takes it."""
+    return (
+        new.id, new.queue, new.task, new.args, new.priority, new.delay or None, new.run_at, new.max_attempts,
+        new.timeout, new.pinned, new.format, array_text(new.tags), new.meta, new.reason,
+    )  # fmt: skip
+
+
+def _unless_all(values: list[Any], usual: object) -> list[Any] | None:
+    return None if values.count(usual) == len(values) else values

@@ -1,0 +1,10 @@
+-- Runs far beyond their deadline, as the beats have noted them.
+select
+    {job},
+    pod.card
+from treadle.run as run
+join treadle.job as job on job.id = run.job_id and job.token = run.token
+left join treadle.pod as pod on pod.id = job.pod
+where job.state = 'running' and run.deadline + $2::float8 * interval '1 second' < {now}
+order by run.deadline
+limit $3::int

@@ -1,0 +1,363 @@
+"""PostgresStorage: the verbs. What each one does is in the file that is named for it; here it is only sent on its way,
+on the line that it belongs to."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final, TypeVar
+
+from ...core.errors import StorageTimeout, StorageUnavailable
+from ...core.filter import Filter
+from ...core.job import Change, Job, NewJob, QueueChange, State
+from ...core.pod import Pod, PodCard
+from ...core.queue import QueueStats
+from ...ports import (
+    Abandoned,
+    Applied,
+    Beaten,
+    Borrowed,
+    Capabilities,
+    Claimed,
+    Clock,
+    Fact,
+    Inserted,
+    Page,
+    Query,
+    RunReport,
+    SchemaStatus,
+    Wake,
+    Want,
+)
+from . import apply, borrow, claim, cluster, facts, find, insert, migrations
+from .borrow import BorrowedAsync, BorrowedConnection, Lender
+from .claim import Lanes, Question
+from .cluster import Time
+from .connect import OLDEST, Held, Target
+from .desk import Desk, Desks
+from .lines import Line
+from .news import News
+from .signals import Signals
+from .sql import Schema
+from .talk import BadValue, Talk
+
+T = TypeVar("T")
+
+MIGRATION_DEADLINE: Final = 600.0
+THOROUGH_EVERY: Final = 600.0
+LANES_EVERY: Final = 60.0
+SUSPECT_FOR: Final = 60.0
+
+
+class PostgresStorage:
+    """Jobs in one schema of a PostgreSQL database (14 or newer). Safe for any number of threads, event loops, processes
+    and hosts at once.
+
+    A pod needs about four connections, however many slots it has: one to write, one to claim, the Heart's own, and one
+    to wake and be woken; a fifth to read while it leads or serves operators. `listen_url` is a direct way for that one
+    where `url` leads through a transaction pooler. `clock` is for tests: without it, the server's clock decides.
+    """
+
+    capabilities = Capabilities(durable=True, shared=True, borrows=borrow.KINDS)
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "treadle",
+        listen_url: str | None = None,
+        clock: Clock | None = None,
+        call_deadline: float = 10.0,
+        readers: int = 2,
+    ) -> None:
+        self.schema_name: Final = schema
+        self._schema = Schema(schema)
+        self._clock = clock
+        self._deadline = call_deadline
+        self._target = Target(url, "treadle")
+        self._desks = Desks(self._desk(readers))
+        self._signals = Signals(Target(listen_url, "treadle listen") if listen_url else self._target, self._schema)
+        self._lanes = Lanes()
+        self._ensured: set[tuple[str, int]] = set()
+        self._suspects: dict[str, float] = {}  # tokens of claims that were not answered → when
+        self._lender = Lender(self._schema, self._time, self._tell, self._new_lanes)
+        self._thorough_at = -THOROUGH_EVERY
+        self._lanes_at = -LANES_EVERY
+        self._life = threading.Lock()
+        self._opened = False
+
+    def _desk(self, readers: int) -> Callable[[], Desk]:
+        return lambda: Desk(self._target, self._schema, self._deadline, readers, self._now, self._tell)
+
+    # Life ------------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        with self._life:
+            if self._opened:
+                return
+            self._opened = True
+        self._desks.open()
+        try:
+            await self._check_server()
+            if await self._read(lambda: migrations.check(self._schema)):
+                await self.migrate()
+            self._lender.identity = await self._read(migrations.identity)
+        except BaseException:
+            await self.close()
+            raise
+        self._signals.start()
+
+    async def _check_server(self) -> None:
+        def version() -> Talk[int]:
+            ((number,),) = yield "select current_setting('server_version_num')::int", ()
+            return int(number)
+
+        found = await self._read(version)
+        if found < OLDEST:
+            raise StorageUnavailable(f"this is PostgreSQL {found // 10_000}, and Treadle needs 14 or newer")
+
+    async def close(self) -> None:
+        with self._life:
+            self._opened = False
+        await self._desks.close(self._deadline + 1.0)
+        await asyncio.to_thread(self._signals.close)
+
+    async def detach(self) -> None:
+        await self._desks.detach()
+
+    async def migrate(self) -> SchemaStatus:
+        line = Line(self._target, self._schema, MIGRATION_DEADLINE)
+        until = time.monotonic() + MIGRATION_DEADLINE
+        try:
+            for migration in migrations.known():
+                while True:
+                    try:
+                        await line.run(lambda step=migration: migrations.apply(self._schema, step))  # type: ignore[misc]
+                        break
+                    except (StorageTimeout, BadValue) as error:
+                        # Somebody uses the tables, or two made the schema at the same instant.
+                        if time.monotonic() > until:
+                            raise StorageTimeout(f"migration {migration.name}: {error}") from error
+                        await asyncio.sleep(random.uniform(0.1, 1.0))  # noqa: S311
+        finally:
+            await line.close()
+        return await self.schema()
+
+    async def schema(self) -> SchemaStatus:
+        return await self._read(lambda: migrations.status(self._schema))
+
+    async def plan(self) -> list[str]:
+        """What `migrate` would do."""
+        return migrations.plan((await self.schema()).current)
+
+    def sql(self, current: int = 0) -> str:
+        """The SQL of the migrations after `current`, for a person to run."""
+        return migrations.script(self._schema, current)
+
+    # The hot path ----------------------------------------------------------------------------------------------------
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        desk = self._desks.mine()
+        if not jobs:
+            return []
+        await self._ensure(desk, self._new_lanes(jobs))
+        if not insert.is_keyed(jobs):
+            return await desk.inserts.submit(jobs)
+        now = self._now()
+        answers = await desk.slow.run(lambda: insert.insert(jobs, now))
+        news = News()
+        news.due.update([new.queue for new in jobs])
+        self._tell(news)
+        return answers
+
+    async def _ensure(self, desk: Desk, new: set[tuple[str, int]]) -> None:
+        """A queue exists as soon as somebody enqueues to it. Once per process and lane, beside the insert: nobody waits
+        for a transaction that happens to be the first to use a queue."""
+        if not new:
+            return
+
+        try:
+            if await desk.slow.run(lambda: insert.ensure(new)):
+                self._ensured |= new
+        except BadValue:
+            pass  # the insert itself will be refused for the same reason
+
+    def _new_lanes(self, jobs: Iterable[NewJob]) -> set[tuple[str, int]]:
+        return {(new.queue, new.priority) for new in jobs} - self._ensured
+
+    async def claim(self, pod: str, token: str, wants: Sequence[Want]) -> Claimed:
+        desk = self._desks.mine()
+        now, steady, boot = self._time()
+        wants = [want for want in wants if want.limit > 0 and any(lane.limit > 0 for lane in want.lanes)]
+        if not wants:
+            return Claimed(())
+        try:
+            for _ in range(2):
+                question = Question(wants, self._lanes, sweep=self._lanes.is_sweep_due(time.monotonic()))
+                found, tail = await desk.claim.run(
+                    lambda asked=question: claim.claim(asked, pod, token, (now, steady, boot)),  # type: ignore[misc]
+                    repeat=False,
+                )
+                if tail is None:
+                    return Claimed(())
+                if question.sweep:
+                    self._lanes.swept(tail.scan, time.monotonic())
+                self._lanes.claimed(question.keys(found), tail.now)
+                self._lanes.note(tail.lanes, [want.queue for want in wants])
+                if found or not question.misses(tail.lanes):
+                    return claim.claimed([job for _, job in found], wants, tail.due)
+            return Claimed(())
+        except BaseException:
+            self._suspects[token] = time.monotonic()
+            raise
+
+    async def recover(self, pod: str, token: str) -> Sequence[Job]:
+        now = self._now()
+        return await self._read(lambda: claim.recover(pod, token, now))
+
+    async def apply(self, changes: Sequence[Change | QueueChange]) -> Sequence[Applied]:
+        desk = self._desks.mine()
+        answers: list[Applied | None] = [None] * len(changes)
+        quick, rest = apply.split(changes)
+        if quick:
+            accepted = await self._apply_quick(desk, [changes[n] for n in quick])  # type: ignore[misc]
+            for n, answer in zip(quick, accepted, strict=True):
+                answers[n] = answer
+            left = [n for n in quick if answers[n] is None]
+            rest = sorted([*rest, *left]) if left else rest
+        if rest:
+            slow = await self._apply_slowly(desk, [changes[n] for n in rest])
+            for n, answer in zip(rest, slow, strict=True):
+                answers[n] = answer
+        told = [answer for answer in answers if answer is not None]
+        if len(told) < len(answers):
+            raise StorageTimeout("another open transaction holds a row that a Change needs; the others are written")
+        return told
+
+    async def _apply_quick(self, desk: Desk, changes: Sequence[Change]) -> Sequence[Applied | None]:
+        try:
+            return await desk.applies.submit(changes)
+        except (BadValue, Held):
+            return [None] * len(changes)  # one of them is bad, or not to be had: each is looked at by itself
+
+    async def _apply_slowly(self, desk: Desk, changes: Sequence[Change | QueueChange]) -> Sequence[Applied | None]:
+        moment = self._time()
+        told: list[News] = []
+
+        def make() -> Talk[list[Applied | None]]:
+            told[:] = [News()]
+            return apply.apply_slowly(changes, moment, told[0])
+
+        answers = await desk.slow.run(make)
+        self._tell(told[0])
+        return answers
+
+    # The cluster -----------------------------------------------------------------------------------------------------
+
+    async def register(self, card: PodCard) -> None:
+        moment = self._time()
+        await self._desks.mine().slow.run(lambda: cluster.register(card, moment))
+
+    async def beat(self, pod: str, lease: float, runs: Sequence[RunReport], *, renew: bool = True) -> Beaten:
+        moment = self._time()
+        suspects = self._still_suspect()
+        return await self._desks.mine().slow.run(
+            lambda: cluster.beat(pod, lease, runs, moment, renew=renew, suspects=suspects)
+        )
+
+    def _still_suspect(self) -> list[str]:
+        """Claims that were not answered may still be carried out: for a minute, the beat looks for them everywhere."""
+        since = time.monotonic() - SUSPECT_FOR
+        self._suspects = {token: at for token, at in self._suspects.items() if at > since}
+        return list(self._suspects)
+
+    async def sign_off(self, pod: str) -> None:
+        await self._desks.mine().slow.run(lambda: cluster.sign_off(pod))
+
+    async def lead(self, pod: str, ttl: float) -> int | None:
+        moment = self._time()
+        return await self._desks.mine().slow.run(lambda: cluster.lead(pod, ttl, moment))
+
+    async def step_down(self, pod: str) -> None:
+        await self._desks.mine().slow.run(lambda: cluster.step_down(pod))
+
+    async def abandoned(self, limit: int, overdue: float) -> Sequence[Abandoned]:
+        moment = self._time()
+        steady = time.monotonic()
+        thorough = steady - self._thorough_at >= THOROUGH_EVERY
+        lanes = steady - self._lanes_at >= LANES_EVERY
+        found = await self._read(lambda: cluster.abandoned(limit, overdue, moment, thorough=thorough, lanes=lanes))
+        self._thorough_at = steady if thorough else self._thorough_at
+        self._lanes_at = steady if lanes else self._lanes_at
+        return found
+
+    # Signals ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def signals_work(self) -> bool:
+        """Whether this process hears of what others write. If not, polling is all there is."""
+        return self._signals.working
+
+    async def wake(self, queues: Iterable[str]) -> None:
+        names = frozenset(queues)
+        self._signals.wake(Wake(queues=names))
+        self._signals.ring_any(names)
+
+    def listen(self, on_wake: Callable[[Wake], None]) -> Callable[[], None]:
+        return self._signals.listen(on_wake)
+
+    def _tell(self, news: News) -> None:
+        self._signals.tell(news)
+
+    # Reads -----------------------------------------------------------------------------------------------------------
+
+    async def get(self, ids: Sequence[str]) -> Sequence[Job]:
+        now = self._now()
+        return await self._read(lambda: find.get(ids, now))
+
+    async def find(self, query: Query) -> Page:
+        moment = self._time()
+        return await self._read(lambda: find.find(query, moment))
+
+    async def count(self, filter: Filter, cap: int = 10_000) -> Mapping[State, int]:
+        moment = self._time()
+        return await self._read(lambda: find.count(filter, cap, moment))
+
+    async def queues(self) -> Sequence[QueueStats]:
+        now = self._now()
+        return await self._read(lambda: find.queues(now))
+
+    async def pods(self) -> Sequence[Pod]:
+        moment = self._time()
+        return await self._read(lambda: cluster.pods(moment))
+
+    # Upkeep ----------------------------------------------------------------------------------------------------------
+
+    async def facts(self) -> Sequence[Fact]:
+        return await self._read(lambda: facts.facts(self._schema, self._target.pooled is True))
+
+    async def backup(self, path: str) -> None:
+        raise ValueError(f"a PostgreSQL storage is backed up by its own tools: pg_dump --schema={self.schema_name}")
+
+    def borrow(self, connection: object) -> Borrowed:
+        return BorrowedConnection(connection, self._lender)
+
+    def borrow_async(self, connection: object) -> BorrowedAsync:
+        """As `borrow`, for connections of async libraries: every verb is awaited."""
+        return BorrowedAsync(connection, self._lender)
+
+    # On their way ----------------------------------------------------------------------------------------------------
+
+    def _now(self) -> float | None:
+        return None if self._clock is None else self._clock.now()
+
+    def _time(self) -> Time:
+        if self._clock is None:
+            return None, None, ""
+        return self._clock.now(), self._clock.steady(), self._clock.boot()
+
+    async def _read(self, make: Callable[[], Talk[T]]) -> T:
+        return await self._desks.mine().read().run(make)

@@ -1,0 +1,32 @@
+"""Talk: a verb's conversation with the database, without a driver.
+
+A verb is a generator: it yields statements and is sent their rows. So one text of SQL and one piece of reasoning serve
+asyncpg on our own connections and whatever driver the caller of `borrow` brings, sync or async.
+
+What a statement raises comes in at the yield, translated: `BadValue` for what the database would not store or accept
+(the verb may step back to its savepoint and go on), `Taken` for a row or key that somebody else holds for too long.
+Everything else ends the talk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, Final, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+Row: TypeAlias = Sequence[Any]
+Ask: TypeAlias = tuple[str, tuple[Any, ...]]
+Talk: TypeAlias = Generator[Ask, list[Any], T]
+
+# Told to whoever carries the talk: on a connection of our own a transaction, inside a borrowed one a savepoint.
+BEGIN: Final[Ask] = ("begin", ())
+COMMIT: Final[Ask] = ("commit", ())
+
+
+class BadValue(ValueError):
+    """The database refuses a value: out of range, not storable, against a constraint."""
+
+
+class Taken(Exception):
+    """Somebody else's open transaction holds what this statement needs."""

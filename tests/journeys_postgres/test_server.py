@@ -1,0 +1,151 @@
+"""The server goes away, comes back, ends sessions, has no room, and will not be written to."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from typing import Any
+
+import psycopg
+
+from .stage import PostgresStage
+
+
+def test_a_server_restarted_under_load_loses_nothing(stage: PostgresStage) -> None:
+    """C1, four times. Enqueues may fail while it is away; what returned is there."""
+    stage.start()
+    stage.start()
+    with stage.load() as load:
+        for _ in range(4):
+            time.sleep(2.0)
+            stage.server.stop("fast")
+            stage.server.start()
+            stage.resumes("a restart", within=15)
+    stage.drain()
+    assert load.accepted > 100
+    assert stage.all_live()
+
+
+def test_a_server_killed_under_load_loses_nothing(stage: PostgresStage) -> None:
+    """C2, three times. Commits whose answers were lost are settled by id and token."""
+    stage.start()
+    stage.start()
+    with stage.load() as load:
+        for _ in range(3):
+            time.sleep(2.0)
+            stage.kill_server()
+            stage.server.start()
+            stage.resumes("a kill of the server", within=15)
+    stage.drain()
+    assert load.accepted > 100
+    assert stage.all_live()
+
+
+def test_random_sessions_terminated_end_no_worker(stage: PostgresStage) -> None:
+    """C4."""
+    stage.start()
+    stage.start()
+    ended = 0
+    with stage.load():
+        until = time.monotonic() + 6.0
+        while time.monotonic() < until:
+            if pids := stage.sessions():
+                ended += stage.terminate([random.choice(pids)])
+            time.sleep(0.2)
+    assert ended >= 15
+    stage.figures["sessions terminated"] = ended
+    stage.drain()
+    assert stage.all_live()
+    assert stage.lost_pods() == 0, stage.report()
+
+
+def test_a_lost_listening_session_is_restored_and_jobs_are_picked_up_at_once_again(stage: PostgresStage) -> None:
+    """C5. With a poll of 20 s, only a wake can be quick."""
+    stage.start(poll=20.0)
+    stage.wait(lambda: _pickup(stage) < 1.0, "jobs are picked up at once")
+    assert stage.terminate(stage.sessions(application_name="treadle", query="pg_notify")) >= 1
+    stage.figures["back after, s"] = stage.wait(lambda: _pickup(stage) < 1.0, "wakes are heard again", within=15)
+    latencies = sorted(_pickup(stage) for _ in range(20))
+    stage.figures["pickup p50, ms"] = latencies[9] * 1000
+    stage.figures["pickup worst, ms"] = latencies[-1] * 1000
+    assert latencies[-1] < 2.0
+
+
+def _pickup(stage: PostgresStage) -> float:
+    """From the return of an enqueue to the claim of the job."""
+    (id,) = stage.act()
+    begun = time.monotonic()
+    stage.wait(lambda: stage.effects("began", id), "the job runs", within=25)
+    return stage.effects("began", id)[0].at - begun
+
+
+def test_a_server_without_room_for_connections_costs_no_lease(stage: PostgresStage) -> None:
+    """C11. Others take every connection, and take those over that a worker loses. The Heart keeps its own."""
+    worker = stage.start()
+    running = stage.act("gate", gate="go", count=3)
+    stage.wait(stage.began(*running), "jobs run")
+    stage.wait(lambda: stage.sessions(query="beat_1"), "the Heart has a connection")
+    with Hogs(stage) as hogs:
+        hearts = stage.sessions(query="beat_1")
+        others = [pid for pid in stage.sessions() if pid not in hearts]
+        assert len(hearts) == 1
+        assert stage.terminate(others) == len(others)
+        until = time.monotonic() + 5.0  # longer than a lease
+        while time.monotonic() < until:
+            hogs.take()
+            time.sleep(0.02)
+        stage.open_gate("go")
+        stage.wait(lambda: worker.said("storage trouble"), "the worker cannot get at the storage")
+        assert stage.sessions() == hearts, stage.report()
+        assert not worker.said("a beat was not answered")
+    took = stage.resumes("connections are to be had again", within=15)
+    assert took < 10
+    stage.drain()
+    assert stage.all_live()
+    assert [job["attempt"] for job in stage.jobs().values()] == [1] * 3, "nothing was rescued"
+
+
+class Hogs:
+    """Sessions that do nothing but be there."""
+
+    def __init__(self, stage: PostgresStage) -> None:
+        self._stage = stage
+        self._taken: list[psycopg.Connection[Any]] = []
+
+    def __enter__(self) -> Hogs:
+        self._stage.ask("select 1")  # the witness has its own
+        self.take()
+        return self
+
+    def take(self) -> None:
+        with contextlib.suppress(psycopg.OperationalError):
+            while True:
+                self._taken.append(self._stage.connect())
+
+    def __exit__(self, *_: object) -> None:
+        for each in self._taken:
+            each.close()
+
+
+def test_a_server_that_becomes_read_only_is_waited_for(stage: PostgresStage) -> None:
+    """C10: a failover that left us at the standby. No worker exits, and work goes on when it may be written again."""
+    workers = [stage.start(), stage.start()]
+    running = stage.act("gate", gate="go", count=4)
+    stage.wait(stage.began(*running), "jobs run")
+    with stage.load():
+        _set_read_only(stage, "on")
+        stage.open_gate("go")
+        for worker in workers:
+            stage.wait(lambda: worker.said("read-only"), "it sees that nothing can be written")  # noqa: B023
+        time.sleep(2.0)
+        assert stage.all_live()
+        _set_read_only(stage, "off")
+        assert stage.resumes("the server may be written to", within=20) < 10
+    stage.drain()
+    assert stage.all_live()
+
+
+def _set_read_only(stage: PostgresStage, value: str) -> None:
+    stage.run("set default_transaction_read_only = off; alter system set default_transaction_read_only = " + value)
+    stage.run("select pg_reload_conf()")
