@@ -33,6 +33,10 @@ class Awa(PostgresPeer):
             "job": "async def, no-op",
         }
 
+    def environ(self, place: Path) -> dict[str, str]:
+        own = super().environ(place)
+        return own | {URL: own[URL].replace("@/", "@localhost/")}  # its driver wants a host, and then the socket wins
+
     def create(self, place: Path) -> None:
         import awa
 

@@ -24,13 +24,8 @@ tally = Tally(Path(os.environ[TALLY]))
 
 @asynccontextmanager
 async def worker() -> AsyncIterator[PgQueuer]:
-    import contextlib
-    if os.environ.get("BENCH_PGQ_POOL"):
-        connection = await asyncpg.create_pool(os.environ[URL], min_size=4, max_size=4)
-        queuer = PgQueuer.from_asyncpg_pool(connection)
-    else:
-        connection = await asyncpg.connect(os.environ[URL])
-        queuer = PgQueuer.from_asyncpg_connection(connection)
+    pool = await asyncpg.create_pool(os.environ[URL], min_size=4, max_size=4)
+    queuer = PgQueuer.from_asyncpg_pool(pool)
 
     @queuer.entrypoint("noop")
     async def noop(job: Job) -> None:
@@ -45,7 +40,7 @@ async def worker() -> AsyncIterator[PgQueuer]:
     try:
         yield queuer
     finally:
-        await connection.close()
+        await pool.close()
 
 
 if __name__ == "__main__":

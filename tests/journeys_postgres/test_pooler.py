@@ -64,9 +64,8 @@ class Bouncer:
 
     def start(self) -> None:
         as_user = {"user": "nobody", "group": "nogroup", "extra_groups": []} if os.getuid() == 0 else {}
-        self._process = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/", **as_user
-        )  # fmt: skip
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        self._process = subprocess.Popen(self._command, cwd="/", **quiet, **as_user)
         until = time.monotonic() + PATIENCE
         while True:
             try:

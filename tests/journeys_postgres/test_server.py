@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import time
+from collections.abc import Generator
 from typing import Any
 
 import psycopg
@@ -134,18 +135,24 @@ def test_a_server_that_becomes_read_only_is_waited_for(stage: PostgresStage) -> 
     running = stage.act("gate", gate="go", count=4)
     stage.wait(stage.began(*running), "jobs run")
     with stage.load():
-        _set_read_only(stage, "on")
-        stage.open_gate("go")
-        for worker in workers:
-            stage.wait(lambda: worker.said("read-only"), "it sees that nothing can be written")  # noqa: B023
-        time.sleep(2.0)
-        assert stage.all_live()
-        _set_read_only(stage, "off")
+        with _read_only(stage):
+            stage.open_gate("go")
+            for worker in workers:
+                stage.wait(lambda: worker.said("read-only"), "it sees that nothing can be written")  # noqa: B023
+            time.sleep(2.0)
+            assert stage.all_live()
         assert stage.resumes("the server may be written to", within=20) < 10
     stage.drain()
     assert stage.all_live()
 
 
-def _set_read_only(stage: PostgresStage, value: str) -> None:
-    stage.run("set default_transaction_read_only = off; alter system set default_transaction_read_only = " + value)
-    stage.run("select pg_reload_conf()")
+@contextlib.contextmanager
+def _read_only(stage: PostgresStage) -> Generator[None]:
+    with contextlib.closing(stage.connect()) as db:
+        try:
+            db.execute("alter system set default_transaction_read_only = on")
+            db.execute("select pg_reload_conf()")
+            yield
+        finally:
+            db.execute("alter system reset default_transaction_read_only")
+            db.execute("select pg_reload_conf()")

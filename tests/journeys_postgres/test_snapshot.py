@@ -11,8 +11,8 @@ JOBS = 20_000
 
 
 def test_a_held_snapshot_does_not_make_the_drain_collapse(stage_on: Callable[..., PostgresStage]) -> None:
-    """C19. No row that a claim or a finish leaves behind can be cleaned up meanwhile; the claims must not walk over them
-    again and again. The last quarter is as fast as the first, or nearly so."""
+    """C19. No row that a claim or a finish leaves behind can be cleaned up meanwhile; the claims must not walk over
+    them again and again. The last quarter is as fast as the first, or nearly so."""
     stage = stage_on(audit=False)
     stage.act(count=2_000)
     with contextlib.closing(stage.connect()) as idler:

@@ -513,3 +513,40 @@ def test_an_old_library_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
     with pytest.raises(StorageUnavailable, match=r"3\.35\.0 or newer"):
         SQLiteStorage("jobs.db")
+
+
+async def test_only_commits_that_matter_after_power_loss_wait_for_the_disk(storage: SQLiteStorage, path: str) -> None:
+    """A claim or a beat that power loss takes is taken from a pod that is gone with it. An enqueue or a finish in the
+    same group makes the whole group wait, and brings along what was committed before it."""
+
+    async def level(operation: Any) -> int:
+        def at_commit(step: str) -> None:
+            if step == "group.before_commit":
+                seen.append(writer_of(storage)._db.execute("pragma synchronous").fetchone()[0])
+
+        seen: list[int] = []
+        writer.on_step = at_commit
+        try:
+            await operation
+        finally:
+            writer.on_step = None
+        return seen[-1]
+
+    pod = await a_live_pod(storage)
+    full, normal = 2, 1
+    assert await level(storage.insert([a_job()])) == full
+    assert await level(storage.claim(pod, "t1", [want()])) == normal
+    assert await level(storage.beat(pod, LEASE, ())) == normal
+    assert await level(storage.insert([a_job()])) == full
+    (job,) = await take(storage, pod)
+    assert await level(storage.apply([finished(job, Succeeded())])) == full
+    both = as_one_group(path, storage.claim(pod, "t2", [want()]), storage.insert([a_job()]))
+    assert await level(both) == full
+
+
+async def test_synchronous_normal_never_waits(path: str) -> None:
+    storage = SQLiteStorage(path, synchronous="normal")
+    await storage.open()
+    await storage.insert([a_job()])
+    assert writer_of(storage)._db.execute("pragma synchronous").fetchone()[0] == 1
+    await storage.close()

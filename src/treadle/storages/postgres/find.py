@@ -14,6 +14,8 @@ import time as clock
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import msgspec
+
 from ...core import filter as filters
 from ...core.filter import STATES, Filter
 from ...core.job import Job, State
@@ -21,8 +23,8 @@ from ...core.queue import QueueStats
 from ...core.view import row_of
 from ...ports import Page, Query
 from . import rows, sql, terms
-from .cluster import Time
-from .talk import Row, Talk
+from .cluster import SMALL_FOR_SCANS, Time
+from .talk import Ask, Row, Talk
 from .terms import Terms, Where
 
 STRETCH: Final = 10_000
@@ -32,6 +34,22 @@ _NEWEST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _JOB: Final = sql.JOB.replace("{errors}", sql.LAST_ERROR)
 _HISTORY: Final = sql.HISTORY.replace("{errors}", sql.LAST_ERROR)
 _LIVE: Final = frozenset({"waiting", "scheduled", "ready", "running"})
+_ONLY_RUNNING: Final = frozenset({"running"})
+# What an index names, if it is few.
+FEW: Final = 10_000
+_BY_TAG: Final = (
+    "(select id::text from treadle.job where tags is not null and tags && $1::text[] "
+    f"union all select id::text from treadle.job_history where tags is not null and tags && $1::text[]) limit {FEW + 1}"
+)
+_RARE: Final = (
+    "select id::text from treadle.job_history where state <> 'succeeded' and state = any ($1::text[]) "
+    f"order by finished_at desc limit {FEW + 1}"
+)
+# Of a large table only the runs that were under way at their pod's last beat are known without reading all of it.
+_RUNNING: Final = (
+    "select id::text from treadle.job where state = 'running' and pg_relation_size('treadle.job') < $1::bigint "
+    f"union select job_id::text from treadle.run limit {FEW + 1}"
+)
 
 
 def get(ids: Sequence[str], now: float | None) -> Talk[list[Job]]:
@@ -57,7 +75,7 @@ def find(query: Query, time: Time) -> Talk[Page]:
     if query.next_first:
         return (yield from _soonest(query, parts, now))
     page: list[tuple[Row, Job]] = []
-    walk = _Walk(parts, query.cursor or _NEWEST)
+    walk = _Walk((yield from _narrowed(parts)), query.cursor or _NEWEST)
     while len(page) <= query.limit and not walk.over:
         found = yield from walk.stretch(query.limit + 1 - len(page))
         page += _matching(found, parts.rest, now)
@@ -68,6 +86,21 @@ def find(query: Query, time: Time) -> Talk[Page]:
         next=shown[-1][1].id if more and shown else None,
         newest_only=walk.looked_at if walk.cut_short else None,
     )
+
+
+def _narrowed(parts: Terms) -> Talk[Terms]:
+    """If an index names all candidates and they are few, their ids."""
+    source: Ask | None = None
+    if parts.ids is None and parts.tags is not None:
+        source = (_BY_TAG, (list(parts.tags),))
+    elif parts.ids is None and parts.states == _ONLY_RUNNING:
+        source = (_RUNNING, (SMALL_FOR_SCANS,))
+    elif parts.ids is None and parts.states and parts.states <= {"failed", "cancelled"}:
+        source = (_RARE, (sorted(parts.states),))
+    if source is None:
+        return parts
+    found = yield source
+    return parts if len(found) > FEW else msgspec.structs.replace(parts, ids=tuple(id for (id,) in found))
 
 
 class _Walk:
@@ -86,7 +119,8 @@ class _Walk:
         if clock.monotonic() > self._until or (self._parts.rest.terms and self.looked_at >= MOST_LOOKED_AT):
             self.over = self.cut_short = True
             return []
-        where = Where([*self._parts.where.parts], [*self._parts.where.parameters])
+        parts = self._parts
+        where = Where([*parts.where.parts], [*parts.where.parameters])
         below, ids = where.add(self._below), where.add(self._candidates())
         condition = " and ".join(where.parts)
         limit = STRETCH if self._parts.rest.terms else wanted
@@ -94,12 +128,13 @@ class _Walk:
             f"(select {columns}, job.id as place from (select job.* from {table} as job where job.id < {below}::uuid "
             f"and ({ids}::uuid[] is null or job.id = any ({ids}::uuid[])) order by job.id desc limit {STRETCH}) as job "
             f"where {which(condition)} order by job.id desc limit {limit})"
-            for columns, table, which in (
-                (_JOB, "treadle.job", terms.live),
-                (_HISTORY, "treadle.job_history", terms.ended),
+            for columns, table, which, states in (
+                (_JOB, "treadle.job", terms.live, _LIVE),
+                (_HISTORY, "treadle.job_history", terms.ended, terms.ENDED),
             )
+            if not parts.states or parts.states & states
         ]
-        statement = " union all ".join(pieces) + f" order by place desc limit {limit}"
+        statement = f"select * from ({' union all '.join(pieces)}) as found order by place desc limit {limit}"
         edge = (
             "select min(place::text), count(*) from (select id as place from (select id from treadle.job "
             f"where id < $1::uuid order by id desc limit {STRETCH}) as a union all select id from (select id from "
@@ -157,7 +192,8 @@ def _soonest(query: Query, parts: Terms, now: float) -> Talk[Page]:
         )
     if not pieces:
         return Page(jobs=[])
-    found = yield " union all ".join(pieces) + f" order by at, seq limit {limit}", tuple(where.parameters)
+    both = " union all ".join(pieces)
+    found = yield f"select * from ({both}) as found order by at, seq limit {limit}", tuple(where.parameters)
     page = _matching([tuple(row)[:-1] for row in found], parts.rest, now)[: query.limit + 1]
     shown = page[: query.limit]
     more = len(page) > query.limit
@@ -176,7 +212,7 @@ def count(filter: Filter, cap: int, time: Time) -> Talk[dict[State, int]]:
     parts = terms.take_apart(filter, time, now)
     counts: dict[State, int] = {}
     if parts.rest.terms:
-        walk = _Walk(parts, _NEWEST)
+        walk = _Walk((yield from _narrowed(parts)), _NEWEST)
         while not walk.over:
             found = yield from walk.stretch(STRETCH)
             for _, job in _matching(found, parts.rest, now):

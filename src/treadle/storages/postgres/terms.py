@@ -61,6 +61,7 @@ class Terms(Struct, frozen=True):
     rest: Filter  # what only Python can test
     states: frozenset[str]  # where matches can be
     ids: tuple[str, ...] | None  # all candidates, if ids are given
+    tags: tuple[str, ...] | None  # one of these is on every candidate
 
 
 # Every parameter must be named somewhere, or the server cannot know its type.
@@ -83,6 +84,7 @@ def take_apart(filter: Filter, time: Time, now: float) -> Terms:
     rest: list[Term] = []
     states = frozenset(state.value for state in State)
     ids: tuple[str, ...] | None = None
+    tags: tuple[str, ...] | None = None
     for term in filter.terms:
         condition = _condition(where, term, now)
         if condition is None:
@@ -100,7 +102,9 @@ def take_apart(filter: Filter, time: Time, now: float) -> Terms:
         elif term.key == "id" and all(value.op == "" for value in term.values):
             named = tuple(value.text for value in term.values)
             ids = named if ids is None else tuple(set(ids) & set(named))
-    return Terms(where, Filter(tuple(rest)), states, ids)
+        elif term.key == "tag" and all(value.op == "" for value in term.values):
+            tags = tuple(value.text for value in term.values)
+    return Terms(where, Filter(tuple(rest)), states, ids, tags)
 
 
 def _condition(where: Where, term: Term, now: float) -> str | None:

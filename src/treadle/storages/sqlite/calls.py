@@ -17,7 +17,7 @@ class Call(Generic[T]):
     """One operation on its way through the writer. With `items` it is a bulk operation, and shares its statements with
     others of the same kind that come right before or after it."""
 
-    __slots__ = ("answer", "deadline", "error", "future", "grows", "items", "loop", "news", "operation")
+    __slots__ = ("answer", "deadline", "error", "future", "grows", "items", "loop", "news", "operation", "relaxed")
 
     def __init__(
         self,
@@ -28,6 +28,7 @@ class Call(Generic[T]):
         *,
         items: Sequence[Any] | None = None,
         grows: bool = False,
+        relaxed: bool = False,
     ) -> None:
         self.operation = operation
         self.items = items
@@ -35,6 +36,7 @@ class Call(Generic[T]):
         self.future = future
         self.loop = loop
         self.grows = grows
+        self.relaxed = relaxed
         self.news = News()
         self.answer: T
         self.error: BaseException | None = None

@@ -124,7 +124,7 @@ class SQLiteStorage:
                 return Claimed(())
             return claim.claim(db, pod, token, wants, self._clock.now())
 
-        return await self._write(operation, grows=True)
+        return await self._write(operation, grows=True, relaxed=True)
 
     async def recover(self, pod: str, token: str) -> Sequence[Job]:
         return await self._read(lambda db: claim.recover(db, pod, token, self._clock.now()))
@@ -147,7 +147,7 @@ class SQLiteStorage:
 
     async def beat(self, pod: str, lease: float, runs: Sequence[RunReport], *, renew: bool = True) -> Beaten:
         return await self._write(
-            lambda db, _: cluster.beat(db, pod, lease, runs, self._clock, renew=renew), urgent=True
+            lambda db, _: cluster.beat(db, pod, lease, runs, self._clock, renew=renew), urgent=True, relaxed=True
         )
 
     async def sign_off(self, pod: str) -> None:
@@ -155,7 +155,7 @@ class SQLiteStorage:
         self._pods.drop(pod)
 
     async def lead(self, pod: str, ttl: float) -> int | None:
-        return await self._write(lambda db, _: cluster.lead(db, pod, ttl, self._clock))
+        return await self._write(lambda db, _: cluster.lead(db, pod, ttl, self._clock), relaxed=True)
 
     async def step_down(self, pod: str) -> None:
         await self._write(lambda db, _: cluster.step_down(db, pod))
@@ -231,8 +231,10 @@ class SQLiteStorage:
             raise ReadOnly(f"{self.path} is opened for reading only")
         return writer
 
-    async def _write(self, operation: Operation[T], *, urgent: bool = False, grows: bool = False) -> T:
-        return await self._writer().run(operation, self._deadline, urgent=urgent, grows=grows)
+    async def _write(
+        self, operation: Operation[T], *, urgent: bool = False, grows: bool = False, relaxed: bool = False
+    ) -> T:
+        return await self._writer().run(operation, self._deadline, urgent=urgent, grows=grows, relaxed=relaxed)
 
     async def _read(self, read: Callable[[sqlite3.Connection], T]) -> T:
         return await self._check().readers.run(read, self._deadline)

@@ -76,6 +76,7 @@ BulkOperation = Callable[[sqlite3.Connection, News, Sequence[Item]], list[T]]
 on_step: Callable[[str], None] | None = None
 """Called at the steps of a group, for tests that kill the process there."""
 
+_FULL_SYNC: Final = 2
 _MOST_CALLS: Final = 512
 _TICK: Final = 60.0
 _IDLE: Final = 1.0
@@ -108,6 +109,8 @@ class Writer:
         self._ballast = ballast
         self._told = told
         self._checkpoints = Checkpoints(path, db)
+        self._durable = db.execute("pragma synchronous").fetchone()[0] >= _FULL_SYNC
+        self._syncs = self._durable
         self._pid = os.getpid()
         self._mutex = threading.Condition(threading.Lock())
         self._urgent: deque[Call[Any]] = deque()
@@ -123,11 +126,19 @@ class Writer:
 
     # Callers' side ---------------------------------------------------------------------------------------------------
 
-    async def run(self, operation: Operation[T], patience: float, *, urgent: bool = False, grows: bool = False) -> T:
+    async def run(
+        self,
+        operation: Operation[T],
+        patience: float,
+        *,
+        urgent: bool = False,
+        grows: bool = False,
+        relaxed: bool = False,
+    ) -> T:
         """The operation's answer, after its commit; StorageTimeout after `patience` seconds."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
-        call = Call(operation, time.monotonic() + patience, future, loop, grows=grows)
+        call = Call(operation, time.monotonic() + patience, future, loop, grows=grows, relaxed=relaxed)
         return await self._answer(call, future, loop, patience, urgent)
 
     async def run_bulk(
@@ -275,6 +286,7 @@ class Writer:
                 in_the_way = f"process {self._lock.holder()} holds {self._lock.path}"
             else:
                 try:
+                    self._be_durable(not all(call.relaxed for call in group))
                     self._db.execute("begin immediate")
                     return group
                 except sqlite3.OperationalError as error:
@@ -291,6 +303,13 @@ class Writer:
             self._expire(group, in_the_way)
             with self._mutex:
                 group = [*group, *self._drain(_MOST_CALLS - len(group))]
+
+    def _be_durable(self, wanted: bool) -> None:
+        """Whether the next commit waits for the disk. One of nothing but claims and beats need not: what power loss
+        takes of them is taken from pods that are gone with it, and the next commit that waits brings them along."""
+        if self._durable and wanted != self._syncs:
+            self._db.execute(f"pragma synchronous = {'full' if wanted else 'normal'}")
+            self._syncs = wanted
 
     def _ready(self, group: list[Call[Any]]) -> list[Call[Any]]:
         """Those that are still wanted and may be run now; the others are told why not."""
