@@ -141,7 +141,7 @@ class Client:
         job = self.prepare(call)
         if call.options.within is not None:
             storage = await self._storage_within()
-            (inserted,) = storage.borrow(call.options.within).insert((job,))
+            (inserted,) = await storage.borrow_async(call.options.within).insert((job,))
         else:
             (inserted,) = await self._insert((job,))
         return Handle(inserted.id, inserted.outcome, self, call.decode_result)
@@ -154,7 +154,7 @@ class Client:
             return []
         if within is not None:
             storage = await self._storage_within()
-            return self._handles(storage.borrow(within).insert(jobs), requests)
+            return self._handles(await storage.borrow_async(within).insert(jobs), requests)
         return self._handles(await self._insert(jobs), requests)
 
     def enqueue_sync(self, call: Call[R]) -> Handle[R]:
@@ -267,7 +267,7 @@ class Client:
     async def cancel(self, job_id: str, *, within: object = None) -> CancelAnswer:
         """Cancel what has not started, ask what runs. With `within`, it holds if the caller commits."""
         if within is not None:
-            return _cancel_borrowed(await self._storage_within(), job_id, within)
+            return await _cancel_borrowed_async(await self._storage_within(), job_id, within)
         try:
             _, change, _ = await self.change(job_id, lifecycle.cancel)
         except JobNotFound:
@@ -372,6 +372,18 @@ def _cancel_answer(change: Change | None) -> CancelAnswer:
     if change is None:
         return "too late"
     return "asked" if change.to is State.RUNNING else "cancelled"
+
+
+async def _cancel_borrowed_async(storage: Storage, job_id: str, within: object) -> CancelAnswer:
+    borrowed = storage.borrow_async(within)
+    for _ in range(MOST_ROUNDS):
+        found = await borrowed.get((job_id,))
+        if not found:
+            return "not found"
+        change = lifecycle.cancel(found[0])
+        if change is None or (await borrowed.apply((change,)))[0].accepted:
+            return _cancel_answer(change)
+    raise Conflict(f"job {job_id} changes faster than it can be cancelled; try again")
 
 
 def _cancel_borrowed(storage: Storage, job_id: str, within: object) -> CancelAnswer:

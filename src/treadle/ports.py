@@ -192,6 +192,14 @@ class Borrowed(Protocol):
     def get(self, ids: Sequence[str]) -> Sequence[Job]: ...
 
 
+class BorrowedAsync(Protocol):
+    """The same where the caller can wait: connections of async libraries."""
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]: ...
+    async def apply(self, changes: Sequence[Change]) -> Sequence[Applied]: ...
+    async def get(self, ids: Sequence[str]) -> Sequence[Job]: ...
+
+
 class Storage(Protocol):
     """A place where jobs are kept. See the head of this file for what holds for every verb."""
 
@@ -333,6 +341,10 @@ class Storage(Protocol):
     def borrow(self, connection: object) -> Borrowed:
         """Work inside the caller's own transaction on this storage's database. A connection that is not on the same
         database, or not in a transaction, or of a kind that is not supported, is refused with what to do."""
+        ...
+
+    def borrow_async(self, connection: object) -> BorrowedAsync:
+        """As `borrow`, from a coroutine. A sync connection that would block the loop on a network is refused."""
         ...
 
 

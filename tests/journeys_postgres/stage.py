@@ -65,6 +65,15 @@ begin
     return null;
 end
 $$;
+create table {schema}.journey_lost (id text, lease_until timestamptz, at timestamptz);
+create function {schema}.journey_lost() returns trigger language plpgsql as $$
+begin
+    insert into {schema}.journey_lost values (new.id, old.lease_until, clock_timestamp());
+    return null;
+end
+$$;
+create trigger journey_lost after update on {schema}.pod
+for each row when (new.lost and not old.lost) execute function {schema}.journey_lost();
 create trigger journey_live after insert or update or delete on {schema}.job
 for each row execute function {schema}.journey_live();
 create trigger journey_ended after insert on {schema}.job_history
@@ -79,7 +88,6 @@ class PostgresStage(Stage):
         self.schema = a_schema()
         self.url = url or server.url
         self.audited = audit
-        self.fault_ended = time.time()
         self.figures: dict[str, float] = {}
         with mock.patch.dict(os.environ, {"TREADLE_SCHEMA": self.schema, "TREADLE_CALL": str(CALL)}):
             self.app = App(self.url)
@@ -282,6 +290,8 @@ class PostgresStage(Stage):
             return
         for move in self.history():
             moves[move.id].append(move)
+        early = self.ask("select id, lease_until, at from journey_lost where at < lease_until")
+        assert not early, f"declared lost under a live lease: {early}"
         effects = {(each.id, each.token) for each in self.effects()}
         assert moves.keys() == jobs.keys()
         for id, job in jobs.items():

@@ -40,6 +40,7 @@ from ..ports import (
     Applied,
     Beaten,
     Borrowed,
+    BorrowedAsync,
     Capabilities,
     Claimed,
     Clock,
@@ -53,6 +54,7 @@ from ..ports import (
     Want,
 )
 from .clock import SystemClock
+from .lent import AtOnce
 
 replace: Final = msgspec.structs.replace
 
@@ -545,6 +547,9 @@ class MemoryStorage:
 
     def borrow(self, connection: object) -> Borrowed:
         raise TypeError("memory:// takes part in no transaction: enqueue without within=")
+
+    def borrow_async(self, connection: object) -> BorrowedAsync:
+        return AtOnce(self.borrow(connection))
 
 
 def _due(new: NewJob, now: float) -> float:

@@ -2,21 +2,199 @@
 
 from __future__ import annotations
 
+import time
+from typing import Final
+
 from ...ports import Fact
 from . import migrations
 from .sql import Schema
-from .talk import Talk
+from .talk import BEGIN, COMMIT, BadValue, Talk
+
+OLD_SNAPSHOT: Final = 300.0
+MANY_DEAD: Final = 1_000_000
+FEW_CONNECTIONS: Final = 10
+SKEW: Final = 5.0
+
+# What keeps vacuum from removing finished jobs: sessions, prepared transactions, replication slots.
+_SNAPSHOTS: Final = """
+select what, since, age from (
+    select
+        format('session %s (%s, %s) of %s: %s', pid, state, application_name, usename, left(query, 80)) as what,
+        date_part('epoch', clock_timestamp() - xact_start) as since,
+        age(coalesce(backend_xmin, backend_xid)) as age
+    from pg_stat_activity
+    where coalesce(backend_xmin, backend_xid) is not null and pid <> pg_backend_pid()
+    union all
+    select format('prepared transaction %s', gid), date_part('epoch', clock_timestamp() - prepared), age(transaction)
+    from pg_prepared_xacts
+    union all
+    select format('replication slot %s', slot_name), null, age(xmin) from pg_replication_slots where xmin is not null
+) as holder
+order by since desc nulls last
+limit 1
+"""
+_TABLES: Final = """
+select
+    relname, n_live_tup, n_dead_tup, date_part('epoch', clock_timestamp() - coalesce(last_autovacuum, last_vacuum)),
+    pg_total_relation_size(relid)
+from pg_stat_user_tables
+where schemaname = $1::text and relname in ('job', 'job_history')
+order by relname
+"""
+_CLAIM_PLAN: Final = """
+explain select ctid from treadle.job
+where
+    queue = 'default' and priority = 0 and (run_at, seq) > ('-infinity', 0) and run_at <= statement_timestamp()
+    and state = 'ready'
+order by run_at, seq limit 100 for update skip locked
+"""
+_INVALID: Final = """
+select c.relname
+from pg_index as i
+join pg_class as c on c.oid = i.indexrelid
+where c.relnamespace = to_regnamespace($1::text)::oid and not (i.indisvalid and i.indisready)
+"""
 
 
-def facts(schema: Schema, pooled: bool) -> Talk[list[Fact]]:
-    found: list[Fact] = []
-    ((version,),) = yield "select current_setting('server_version')", ()
-    found.append(Fact("postgres-version", "ok", f"PostgreSQL {version}"))
+def facts(schema: Schema, pooled: bool, listening: bool | None) -> Talk[list[Fact]]:
+    found = [(yield from _version()), *(yield from _schema(schema)), _pooler(pooled, listening)]
+    found += yield from _durability()
+    found.append((yield from _snapshot()))
+    found += yield from _tables(schema)
+    found.append((yield from _plan(schema)))
+    found.append((yield from _headroom()))
+    found.append((yield from _clock()))
+    return found
+
+
+def _version() -> Talk[Fact]:
+    ((text, number),) = yield "select current_setting('server_version'), current_setting('server_version_num')::int", ()
+    if number >= 140_000:
+        return Fact("postgres-version", "ok", f"PostgreSQL {text}")
+    return Fact("postgres-version", "error", f"PostgreSQL {text}", "use PostgreSQL 14 or newer")
+
+
+def _schema(schema: Schema) -> Talk[list[Fact]]:
     status = yield from migrations.status(schema)
     if status.pending:
-        found.append(
-            Fact("schema", "error", f"schema {status.current}, {status.newest} is needed", "treadle db migrate")
+        text = f"schema {status.current} in {schema.name}, and {status.newest} is the newest"
+        level = "error" if status.current < migrations.OLDEST_USABLE else "warn"
+        return [Fact("schema", level, text, "treadle db migrate")]
+    facts = [Fact("schema", "ok", f"schema {status.current} in {schema.name}")]
+    applied = yield "select version, checksum from treadle.schema_version", ()
+    checksums = {version: checksum for version, checksum in applied}
+    facts += [
+        Fact(
+            "schema-checksum",
+            "warn",
+            f"migration {migration.name} was applied from another text than this version's",
+            "see which Treadle made the schema",
+        )
+        for migration in migrations.known()
+        if checksums.get(migration.version, migration.checksum) != migration.checksum
+    ]
+    return facts
+
+
+def _pooler(pooled: bool, listening: bool | None) -> Fact:
+    if not pooled:
+        return Fact("pooler", "ok", "a direct connection")
+    if listening:
+        return Fact("pooler", "ok", "through a pooler; wakes come by listen_url")
+    return Fact(
+        "pooler",
+        "warn",
+        "through a transaction pooler: new jobs are found by polling, up to a second late",
+        "give listen_url, a direct connection, for waking",
+    )
+
+
+def _durability() -> Talk[list[Fact]]:
+    ((commit, fsync),) = yield "select current_setting('synchronous_commit'), current_setting('fsync')", ()
+    facts: list[Fact] = []
+    if fsync != "on":
+        facts.append(
+            Fact("fsync", "error", "fsync is off: a crash of the machine may destroy the database", "turn it on")
+        )
+    if commit == "off":
+        facts.append(
+            Fact(
+                "synchronous-commit",
+                "warn",
+                "synchronous_commit is off: a crash may undo the last enqueues and finishes",
+                "turn it on for this database or role",
+            )
         )
     else:
-        found.append(Fact("schema", "ok", f"schema {status.current} in {schema.name}"))
-    return found
+        facts.append(Fact("synchronous-commit", "ok", f"synchronous_commit is {commit}"))
+    return facts
+
+
+def _snapshot() -> Talk[Fact]:
+    found = yield _SNAPSHOTS, ()
+    if not found or (found[0][1] is not None and found[0][1] < OLD_SNAPSHOT):
+        return Fact("old-snapshot", "ok", "no old transaction keeps finished jobs from being removed")
+    what, since, age = found[0]
+    lasting = f"for {since:,.0f} s" if since is not None else f"for {age:,} transactions"
+    return Fact(
+        "old-snapshot",
+        "warn",
+        f"{what} has held its snapshot {lasting}: vacuum cannot remove what has finished since",
+        "end it, or set idle_in_transaction_session_timeout",
+    )
+
+
+def _tables(schema: Schema) -> Talk[list[Fact]]:
+    facts: list[Fact] = []
+    found = yield _TABLES, (schema.name,)
+    for name, live, dead, vacuumed, size in found:
+        when = f"vacuumed {vacuumed:,.0f} s ago" if vacuumed is not None else "not vacuumed yet"
+        text = f"{name}: {live:,} rows, {dead:,} dead, {size / (1 << 20):,.0f} MiB, {when}"
+        if dead > MANY_DEAD and dead > live:
+            facts.append(Fact(f"table-{name}", "warn", text, "see old-snapshot, and whether autovacuum keeps up"))
+        else:
+            facts.append(Fact(f"table-{name}", "ok", text))
+    return facts
+
+
+def _plan(schema: Schema) -> Talk[Fact]:
+    broken = yield _INVALID, (f'"{schema.name}"',)
+    if broken:
+        return Fact("claim-plan", "error", f"the index {broken[0][0]} is not valid", f"reindex index {broken[0][0]}")
+    yield BEGIN
+    yield "select set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true)", ()
+    try:
+        plan = yield _CLAIM_PLAN, ()
+    except BadValue:
+        plan = []
+    yield COMMIT
+    if any("job_lane" in row[0] for row in plan):
+        return Fact("claim-plan", "ok", "a claim reads the index job_lane")
+    return Fact("claim-plan", "error", "a claim does not use the index job_lane", "see whether it is there; analyze")
+
+
+def _headroom() -> Talk[Fact]:
+    ((used, most, reserved),) = yield (
+        "select (select count(*) from pg_stat_activity where backend_type = 'client backend'), "
+        "current_setting('max_connections')::int, current_setting('superuser_reserved_connections')::int",
+        (),
+    )
+    free = most - reserved - used
+    text = f"{used} of {most} connections are in use; a pod needs four or five"
+    if free < FEW_CONNECTIONS:
+        return Fact("connections", "warn", text, "raise max_connections, or put a pooler in front")
+    return Fact("connections", "ok", text)
+
+
+def _clock() -> Talk[Fact]:
+    before = time.time()
+    ((there,),) = yield "select date_part('epoch', clock_timestamp())", ()
+    skew = there - (before + time.time()) / 2
+    if abs(skew) > SKEW:
+        return Fact(
+            "clock-skew",
+            "warn",
+            f"the server's clock is {skew:+.1f} s away from this machine's; the server's decides",
+            "run NTP on both",
+        )
+    return Fact("clock-skew", "ok", f"clocks agree within {max(abs(skew), 0.001):.3f} s")

@@ -41,6 +41,7 @@ Answer = TypeVar("Answer")
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
 MOST_TRIES: Final = 6
+ANSWERED: Final = ("select", "explain")
 
 
 async def carry(connection: Connection, talk: Talk[T], schema: Schema) -> T:
@@ -49,7 +50,7 @@ async def carry(connection: Connection, talk: Talk[T], schema: Schema) -> T:
         text, parameters = next(talk)
         while True:
             try:
-                if parameters or text.lstrip().startswith("select"):
+                if parameters or text.lstrip().startswith(ANSWERED):
                     rows: list[Any] = await connection.fetch(schema(text), *parameters)
                 else:
                     await connection.execute(schema(text))

@@ -32,7 +32,7 @@ from ...ports import (
     Wake,
     Want,
 )
-from . import apply, borrow, claim, cluster, facts, find, insert, migrations
+from . import apply, borrow, claim, cluster, facts, find, insert, migrations, sql
 from .borrow import BorrowedAsync, BorrowedConnection, Lender
 from .claim import Lanes, Question
 from .cluster import Time
@@ -156,6 +156,10 @@ class PostgresStorage:
     def sql(self, current: int = 0) -> str:
         """The SQL of the migrations after `current`, for a person to run."""
         return migrations.script(self._schema, current)
+
+    def roles(self) -> str:
+        """The SQL that makes the roles (owner, migrator, worker, enqueuer, viewer) and gives them what they need."""
+        return self._schema.put_in(sql.roles())
 
     # The hot path ----------------------------------------------------------------------------------------------------
 
@@ -337,7 +341,7 @@ class PostgresStorage:
     # Upkeep ----------------------------------------------------------------------------------------------------------
 
     async def facts(self) -> Sequence[Fact]:
-        return await self._read(lambda: facts.facts(self._schema, self._target.pooled is True))
+        return await self._read(lambda: facts.facts(self._schema, self._target.pooled is True, self.signals_work))
 
     async def backup(self, path: str) -> None:
         raise ValueError(f"a PostgreSQL storage is backed up by its own tools: pg_dump --schema={self.schema_name}")

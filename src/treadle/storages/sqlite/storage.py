@@ -18,6 +18,7 @@ from ...ports import (
     Applied,
     Beaten,
     Borrowed,
+    BorrowedAsync,
     Capabilities,
     Claimed,
     Clock,
@@ -31,6 +32,7 @@ from ...ports import (
     Want,
 )
 from ..clock import SystemClock
+from ..lent import AtOnce
 from . import apply, backup, borrow, claim, cluster, connect, facts, files, find, insert, migrations, opening, threads
 from .connect import Synchronous
 from .locks import PodLocks
@@ -215,6 +217,9 @@ class SQLiteStorage:
     def borrow(self, connection: object) -> Borrowed:
         self._check()
         return borrow.borrow(connection, self.path, self._clock)
+
+    def borrow_async(self, connection: object) -> BorrowedAsync:
+        return AtOnce(self.borrow(connection))
 
     # On their way ----------------------------------------------------------------------------------------------------
 

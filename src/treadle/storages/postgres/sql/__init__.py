@@ -69,7 +69,7 @@ class Schema:
         return found
 
     def put_in(self, text: str) -> str:
-        return text.replace("treadle.", f'"{self.name}".')
+        return text.replace("treadle.", f'"{self.name}".').replace("treadle_schema_name", self.name)
 
 
 def call(function: str, types: str) -> str:
@@ -84,6 +84,11 @@ def statement(name: str, errors: str = LAST_ERROR) -> str:
     text = resources.files(__name__).joinpath(f"{name}.sql").read_text(encoding="utf-8").strip()
     text = text.replace("{job}", JOB).replace("{history}", HISTORY).replace("{queue}", QUEUE)
     return text.replace("{errors}", errors).replace("{now}", NOW).replace("{clock}", CLOCK)
+
+
+def roles() -> str:
+    """Roles and their grants, for a person to run."""
+    return resources.files(__name__).joinpath("roles.sql").read_text(encoding="utf-8")
 
 
 @functools.cache
