@@ -6,7 +6,7 @@ import contextlib
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from . import venvs
@@ -26,17 +26,26 @@ class PostgresBench(Bench):
     """A Bench whose databases are those of a server, and whose costs are the server's too."""
 
     server: Server = None  # type: ignore[assignment]
+    _templates: dict[str, Path] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def place(self, peer: Peer) -> Iterator[Path]:
         place = self._folder(peer)
         try:
-            self.server.create(place)
-            self.in_child(peer, place, "create")
+            self.server.create(place, self._template(peer))
             yield place
         finally:
             self.server.drop(place)
             shutil.rmtree(place)
+
+    def _template(self, peer: Peer) -> Path:
+        """A database with the peer's empty tables, made once: every other one is a copy of it."""
+        if peer.name not in self._templates:
+            place = self._folder(peer)
+            self.server.create(place)
+            self.in_child(peer, place, "create")
+            self._templates[peer.name] = place
+        return self._templates[peer.name]
 
     def enqueue(self, peer: Peer, place: Path, action: str, **arguments: float) -> Figures:
         commits, extra = self.server.commits(place), 0.0
@@ -127,8 +136,7 @@ def drain_million(bench: Bench, peer: Peer) -> Figures:
     kept = own._backlogs.get(peer.name)
     if kept is None:
         kept = own._folder(peer)
-        own.server.create(kept)
-        own.in_child(peer, kept, "create")
+        own.server.create(kept, own._template(peer))
         with own.producer(peer, kept) as producer:
             producer.do("callers", callers=1, seconds=0.01)  # the queue is known
         own.server.run(kept, peer.ready(int(own.sizes.backlog * (1 + MILLION_MORE))).encode())

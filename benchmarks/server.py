@@ -82,8 +82,9 @@ class Server:
 
     # Databases -------------------------------------------------------------------------------------------------------
 
-    def create(self, place: Path) -> None:
-        self._admin.execute(f'create database "{database(place)}" template template0')
+    def create(self, place: Path, template: Path | None = None) -> None:
+        source = "template0" if template is None else database(template)
+        self._admin.execute(f'create database "{database(place)}" template "{source}"')
         self.settle()
 
     def drop(self, place: Path) -> None:

@@ -1,4 +1,4 @@
-"""awa-pg: a Rust engine with Python handlers, on its default storage."""
+"""awa-pg: a Rust engine with Python handlers, on its newer storage (`queue_storage`), the faster one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Awa(PostgresPeer):
     title = "awa-pg"
     module = "awa"
     requirements = ("awa-pg==0.6.9",)
-    left = "select 1"
+    left = "select count(*) from awa.jobs where state not in ('completed', 'failed', 'cancelled')"
     share = 0.25
 
     def settings(self) -> dict[str, str]:
@@ -43,6 +43,7 @@ class Awa(PostgresPeer):
         async def install() -> None:
             client = awa.AsyncClient(os.environ[URL])
             await client.migrate()
+            await client.install_queue_storage(schema="awa")
             await client.close()
 
         asyncio.run(install())

@@ -13,9 +13,9 @@ from typing import Any
 from . import pace
 from .postgres import POOL, URL, PostgresPeer
 
-# Measured here, jobs/s with one connection and with a pool of 4, which lets finishes run beside the next dequeue:
-# 10 (the default) 4,200; 200: 12,900–14,800 and 12,600–15,600; 500: 8,900–13,400 and 13,300–16,700; 1,000: 13,000–13,400
-# and 13,700–16,600. All beside other load.
+# Measured here beside other load, jobs/s with one connection | with a pool of 4, which lets finishes run beside the
+# next dequeue: batch 10 (the default) 4,200; 200: 12,900–14,800 | 12,600–15,600; 500: 8,900–13,400 | 13,300–16,700;
+# 1,000: 13,000–13,400 | 13,700–16,600.
 BATCH = 500
 
 

@@ -250,8 +250,14 @@ class PostgresStage(Stage):
         """How many jobs have succeeded since then, by the clock on the wall."""
         return int(self.ask("select count(*) as n from job_history where finished_at > to_timestamp(%s)", at)[0]["n"])
 
-    def resumes(self, what: str, *, within: float = PATIENCE) -> float:
-        """Wait for the first finish after now, the end of a fault; answers with how long that took."""
+    def catches_up(self, *, within: float) -> float:
+        """Wait until all jobs have ended, after a fault; answers with how long that took."""
+        took = self.drain(within=within)
+        self.tally.recoveries.append(took)
+        return took
+
+    def resumes(self, what: str, *, within: float) -> float:
+        """Under load: wait for the first finish after now, the end of a fault; answers with how long that took."""
         now = time.time()
         took = self.wait(lambda: self.ended_since(now), f"work goes on after {what}", within)
         self.tally.recoveries.append(took)

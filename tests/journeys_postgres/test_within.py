@@ -73,7 +73,6 @@ def test_a_process_killed_before_its_commit_leaves_nothing(stage: PostgresStage)
     _all_ran(stage, 2, gone)
 
 
-@pytest.mark.xfail(raises=TypeError, reason="the client does not await a borrowed async connection yet", strict=False)
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
 def test_async_drivers(stage: PostgresStage, driver: str) -> None:
     stage.start()

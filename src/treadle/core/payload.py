@@ -93,16 +93,15 @@ def decode_trusted(text: str | bytes) -> Any:
 
 def _is_flat(value: Any) -> bool:
     """A dict of short answers, as most arguments are: plain at a glance."""
-    if type(value) is not dict:
-        return False
-    for key, item in cast("dict[Any, Any]", value).items():
-        kind = cast("type[Any]", type(item))
-        if type(key) is not str or not (kind is str or kind is bool or item is None or _is_small(kind, item)):
-            return False
-    return True
+    return type(value) is dict and all(map(_is_short, value, value.values()))  # pyright: ignore[reportUnknownArgumentType, reportUnknownMemberType]
 
 
-def _is_small(kind: type[Any], item: Any) -> bool:
+def _is_short(key: object, item: object) -> bool:
+    kind = type(item)
+    return type(key) is str and (kind is str or kind is bool or item is None or _is_small(kind, item))
+
+
+def _is_small(kind: type[object], item: Any) -> bool:
     return (kind is int and _MIN <= item <= _MAX) or (kind is float and -_INF < item < _INF)
 
 

@@ -78,11 +78,11 @@ def _schema(schema: Schema) -> Talk[list[Fact]]:
     status = yield from migrations.status(schema)
     if status.pending:
         text = f"schema {status.current} in {schema.name}, and {status.newest} is the newest"
-        level = "error" if status.current < migrations.OLDEST_USABLE else "warn"
-        return [Fact("schema", level, text, "treadle db migrate")]
+        usable = status.current >= migrations.OLDEST_USABLE
+        return [Fact("schema", "warn" if usable else "error", text, "treadle db migrate")]
     facts = [Fact("schema", "ok", f"schema {status.current} in {schema.name}")]
     applied = yield "select version, checksum from treadle.schema_version", ()
-    checksums = {version: checksum for version, checksum in applied}
+    checksums: dict[int, str] = dict(map(tuple, applied))
     facts += [
         Fact(
             "schema-checksum",

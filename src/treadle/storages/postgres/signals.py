@@ -135,6 +135,7 @@ class _Bell:
         self._nudged = asyncio.Event()
         self._heard: set[str] = set()
         self._warned = False
+        self._lost = False
         self.hears = False
         self._thread = threading.Thread(target=self._run, name="treadle-postgres-bell", daemon=True)
         self._thread.start()
@@ -170,27 +171,26 @@ class _Bell:
 
     async def _main(self) -> None:
         pause = 0.0
-        lost = False
         while not self._stopping:
             try:
                 async with asyncio.timeout(10.0):
                     connection = await self._target.connect(10.0)
                 began = time.monotonic()
                 try:
-                    await self._serve(connection, lost)
+                    await self._serve(connection)
                 finally:
                     self.hears = False
                     if time.monotonic() - began > PROBE_EVERY:
                         pause = 0.0
                     await connect.close(connection)
             except Exception as error:
-                if not self._stopping and not lost:
+                if not self._stopping and not self._lost:
                     _log.warning("the connection for waking was lost, polling goes on: %s", error)
-                lost = True
+                self._lost = True
                 pause = min(LONGEST_PAUSE, pause * 2 or FIRST_PAUSE)
                 await self._wait(pause * (0.5 + random.random() / 2), for_words=False)  # noqa: S311
 
-    async def _serve(self, connection: Connection, again: bool) -> None:
+    async def _serve(self, connection: Connection) -> None:
         gone = asyncio.Event()
 
         def ended(_: object) -> None:
@@ -204,7 +204,8 @@ class _Bell:
             if self._listening and not listens:
                 await self._bounded(connection.add_listener(self._channel, self._hear))
                 listens = True
-                if again:
+                if self._lost:
+                    self._lost = False
                     _log.warning("the connection for waking is back")
                     self._wake(Wake())
             if listens and time.monotonic() >= probe_at:

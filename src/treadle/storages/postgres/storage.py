@@ -137,8 +137,7 @@ class PostgresStorage:
                     try:
                         await line.run(lambda step=migration: migrations.apply(self._schema, step))  # type: ignore[misc]
                         break
-                    except (StorageTimeout, BadValue) as error:
-                        # Somebody uses the tables, or two made the schema at the same instant.
+                    except Held as error:  # somebody uses the tables, or migrates too
                         if time.monotonic() > until:
                             raise StorageTimeout(f"migration {migration.name}: {error}") from error
                         await asyncio.sleep(random.uniform(0.1, 1.0))  # noqa: S311

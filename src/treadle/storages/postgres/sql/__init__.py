@@ -52,9 +52,9 @@ class Schema:
 
     def __init__(self, name: str) -> None:
         # Narrower than PostgreSQL's own rule: the name also stands inside string literals and in NOTIFY's channel.
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,47}", name) or name.lower().startswith("pg_"):
+        if not re.fullmatch(r"[a-z_][a-z0-9_]{0,47}", name) or name.startswith("pg_"):
             raise ValueError(
-                f"schema {name!r} is not allowed: 1 to 48 letters, digits and _, not first a digit, and not pg_…"
+                f"schema {name!r} is not allowed: 1 to 48 small letters, digits and _, not first a digit, and not pg_…"
             )
         self.name: Final = name
         self.channel: Final = f"treadle:{name}"

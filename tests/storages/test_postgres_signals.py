@@ -1,0 +1,112 @@
+"""Waking across processes (here: two storage objects), and what happens when the listener's connection is gone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests import postgres_server
+from treadle.core import lifecycle
+from treadle.ports import Wake
+from treadle.storages.postgres import PostgresStorage
+from treadle.testing.conformance.builders import a_job
+from treadle.testing.conformance.steps import a_live_pod, start, write
+
+pytestmark = pytest.mark.anyio
+asyncpg: Any = pytest.importorskip("asyncpg")
+LISTENERS = "application_name = 'treadle' and query like '%pg_notify%' or query like 'LISTEN%'"
+
+
+class Pair:
+    """One that writes and one that listens."""
+
+    def __init__(self) -> None:
+        url, schema = postgres_server.shared_url(), postgres_server.a_schema()
+        self.writer = PostgresStorage(url, schema=schema)
+        self.listener = PostgresStorage(url, schema=schema)
+        self.heard: list[Wake] = []
+
+    async def open(self) -> None:
+        await self.writer.open()
+        await self.listener.open()
+        self.listener.listen(self.heard.append)
+        await until(lambda: self.listener.signals_work)
+        self.heard.clear()
+
+    async def close(self) -> None:
+        await self.writer.close()
+        await self.listener.close()
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    pair = Pair()
+    await pair.open()
+    yield pair
+    await pair.close()
+
+
+async def until(what: Any, patience: float = 10.0) -> float:
+    began = time.monotonic()
+    while not what():
+        assert time.monotonic() - began < patience, "it never happened"
+        await asyncio.sleep(0.005)
+    return time.monotonic() - began
+
+
+async def test_another_process_hears_of_inserted_jobs(pair: Pair) -> None:
+    await pair.writer.insert([a_job(queue="mail")])
+    await until(lambda: any("mail" in wake.queues for wake in pair.heard))
+
+
+async def test_another_process_hears_of_a_wanted_cancel(pair: Pair) -> None:
+    job = await start(pair.writer)
+    await write(pair.writer, lifecycle.cancel(job))
+    await until(lambda: any(wake.cancels for wake in pair.heard))
+
+
+async def test_many_inserts_are_few_notifications(pair: Pair) -> None:
+    for _ in range(200):
+        await pair.writer.insert([a_job(queue="mail")])
+    await asyncio.sleep(0.1)
+    assert 1 <= len(pair.heard) < 150
+
+
+async def test_nothing_is_notified_inside_a_callers_transaction(pair: Pair) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    with psycopg.connect(postgres_server.shared_url()) as connection:
+        pair.writer.borrow(connection).insert([a_job(queue="mail")])
+    await asyncio.sleep(0.1)
+    assert pair.heard == []
+
+
+async def test_a_lost_listener_is_restored_and_looks_at_once(pair: Pair) -> None:
+    admin = await asyncpg.connect(postgres_server.shared_url())
+    ended = await admin.fetch(f"select pg_terminate_backend(pid) from pg_stat_activity where {LISTENERS}")
+    assert ended
+    await admin.close()
+    await until(lambda: Wake() in pair.heard, 15.0)
+    await until(lambda: pair.listener.signals_work)
+    pair.heard.clear()
+    await pair.writer.insert([a_job(queue="mail")])
+    await until(lambda: any("mail" in wake.queues for wake in pair.heard))
+
+
+async def test_a_deaf_listener_warns_once_and_says_so(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    storage = PostgresStorage(postgres_server.shared_url(), schema=postgres_server.a_schema())
+    storage._target.pooled = True  # as behind a transaction pooler
+    await storage.open()
+    storage.listen(lambda wake: None)
+    await until(lambda: "LISTEN hears nothing" in caplog.text)
+    assert not storage.signals_work
+    pod = await a_live_pod(storage)
+    await storage.insert([a_job()])
+    assert len((await storage.claim(pod, "t", [])).jobs) == 0
+    await storage.close()
+    assert caplog.text.count("LISTEN hears nothing") == 1
