@@ -109,12 +109,10 @@ class PostgresStage(Stage):
         }
 
     def kill_server(self) -> None:
-        """kill -9. A zombie of it would keep the next from starting: init may take a while to bury it."""
-        pid = self.server.pid
+        """kill -9. Init may take a while to bury it, and its zombie would keep the next from starting."""
+        pid = self.server.pid or 0
         self.server.kill()
-        until = time.monotonic() + 5.0
-        while state_of(pid or 0) and time.monotonic() < until:
-            time.sleep(0.01)
+        self.wait(lambda: state_of(pid) in ("", "Z"), "the server is dead")
         (self.server.data / "postmaster.pid").unlink(missing_ok=True)
         self.tally.kills += 1
 

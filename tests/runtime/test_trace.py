@@ -91,6 +91,8 @@ def test_an_error_inside_a_library_is_placed_at_our_call() -> None:
         ("Authorization: Bearer abc123", "abc123"),
         ("connecting to postgresql://ann:hunter2@host/db failed", "hunter2"),
         ("dsn=hunter2", "hunter2"),
+        ("password={'password': 'hunter2'}", "hunter2"),
+        ("cloning https://ghp_0123456789abcdef0123@example.com/x", "ghp_0123456789abcdef0123"),
     ],
 )
 def test_what_looks_secret_is_masked(text: str, secret: str) -> None:

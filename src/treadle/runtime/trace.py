@@ -25,9 +25,10 @@ FRAME_LIMIT: Final = 64
 _SECRET: Final = re.compile(
     r"""(?ix) ((?:password|passwd|secret|token|authorization|api[_-]?key|cookie|dsn)
         [\w-]{0,128}+ ["']? \s*+ [=:] \s*+)
-        (?:"[^"]*"|'[^']*'|(?:bearer\s+|basic\s+)?[^\s,;)}\]]+)"""
+        (?:"[^"]*"|'[^']*'|(?:bearer\s+|basic\s+)?[^\s,;(){}\[\]"']+)"""
 )
-_URL_PASSWORD: Final = re.compile(r"(://[^\s:/@]*+:)[^\s@/]+@")
+# A user's name may stand before the @; a word of sixteen characters and more is a token.
+_URL_PASSWORD: Final = re.compile(r"(://)(?:([^\s:/@]*+:)[^\s@/]+|[^\s:/@]{16,})@")
 _HERE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _LIBRARIES: Final = tuple(
     {_HERE, *(path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name)))}
@@ -50,7 +51,7 @@ def entry_of(exception: BaseException, job: Job, kind: ErrorKind = "error") -> E
 
 def mask(text: str) -> str:
     """The text without what looks like a password, a token or a key."""
-    return _URL_PASSWORD.sub(r"\1***@", _SECRET.sub(r"\1***", text))
+    return _URL_PASSWORD.sub(r"\1\2***@", _SECRET.sub(r"\1***", text))
 
 
 def _type_name(exception: BaseException) -> str:
