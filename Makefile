@@ -35,16 +35,16 @@ check: $(READY)  ## format, lint, types (pyright and mypy, strict), layers
 quick: $(READY)  ## checks, core, memory and SQLite conformance: under two minutes
 	$(BIN)/ruff check src tests
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/pytest -q -n $(JOBS) tests/core tests/storages tests/runtime
+	$(BIN)/pytest -q -n $(JOBS) tests/core tests/storages tests/runtime -k 'not Postgres and not postgres'
 
 unit: $(READY)
-	$(BIN)/pytest -q -n $(JOBS) tests --ignore=tests/journeys --ignore=tests/core
+	$(BIN)/pytest -q -n $(JOBS) tests --ignore=tests/journeys --ignore=tests/journeys_postgres --ignore=tests/core
 	# Not by pytest-cov: our own pytest plugin is imported before it, and the core with it.
 	$(BIN)/coverage run -m pytest -q tests/core
 	$(BIN)/coverage report --skip-covered --fail-under=100
 
 journeys: $(READY)  ## real processes, really killed
-	$(BIN)/pytest -q tests/journeys
+	$(BIN)/pytest -q -n $(JOBS) tests/journeys tests/journeys_postgres
 
 test: check unit journeys  ## everything that gates a change
 

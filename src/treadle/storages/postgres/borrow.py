@@ -44,7 +44,7 @@ class Lender:
     def insert(self, jobs: Sequence[NewJob]) -> Talk[list[Inserted]]:
         yield from self._check()
         new = self.new_lanes(jobs)
-        if new:
+        if new and not insert.is_keyed(jobs):
             yield from insert.ensure(new)
         return (yield from insert.insert(jobs, self.time()[0]))
 

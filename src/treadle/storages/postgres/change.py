@@ -150,8 +150,9 @@ def _write(row: _Row, change: Change, now: float | None, news: News) -> Talk[App
     elif change.to is not None and (change.queue or change.priority is not None or row.ended):
         yield from _ensure(change.id)
     if change.follow_ups:
+        if not insert.is_keyed(change.follow_ups):
+            yield from insert.ensure({(new.queue, new.priority) for new in change.follow_ups})
         yield from insert.insert(change.follow_ups, now)
-        yield from insert.ensure({(new.queue, new.priority) for new in change.follow_ups})
     _tell(news, change, row, sets)
     return Applied(True, state=_state_after(row, change, sets))
 
@@ -230,12 +231,13 @@ def _tell(news: News, change: Change, row: _Row, sets: dict[str, Any]) -> None:
 # Queues --------------------------------------------------------------------------------------------------------------
 
 
-def _queue(name: str) -> Talk[Queue]:
+def _queue(name: str, version: int | None = None) -> Talk[Queue]:
+    """The queue's row, locked. It is made if it is not there, unless a version is expected that a new one has not."""
     found = yield _FIND_QUEUE, (name,)
-    if not found:
+    if not found and version in (None, 0):
         yield "insert into treadle.queue (name) values ($1::text) on conflict do nothing", (name,)
         found = yield _FIND_QUEUE, (name,)
-    return rows.queue_of(found[0])
+    return rows.queue_of(found[0]) if found else Queue(name=name)
 
 
 def _cool(name: str, hint: float | None, now: float) -> Talk[float]:
@@ -247,7 +249,7 @@ def _cool(name: str, hint: float | None, now: float) -> Talk[float]:
 
 def edit_queue(change: QueueChange, now: float | None) -> Talk[Applied]:
     """An operator's edit, refused if somebody else was faster."""
-    queue = yield from _queue(change.name)
+    queue = yield from _queue(change.name, change.version)
     if change.version is not None and change.version != queue.version:
         return Applied(False, error=f"queue {change.name} has changed meanwhile (version {queue.version})")
     fields = {

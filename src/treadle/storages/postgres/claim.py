@@ -35,7 +35,7 @@ from .talk import Row, Talk
 CLAIM: Final = sql.call(
     "claim_1",
     "float8, float8, text, text, text, text[], int4[], int4[], int4[], int2[], text[], int4[], float8[], int8[], "
-    "boolean",
+    "boolean, int4",
 )
 MARGIN: Final = 0.25
 SLOW_SCAN: Final = 0.005
@@ -93,10 +93,10 @@ class Lanes:
     def priorities(self, queue: str) -> tuple[int, ...]:
         return self._priorities.get(queue, ())
 
-    def note(self, lanes: Iterable[tuple[str, int]] | None, queues: Iterable[str]) -> None:
+    def note(self, lanes: Iterable[tuple[str, int]], queues: Iterable[str]) -> None:
         """Remember which lanes there are."""
         found: dict[str, list[int]] = {queue: [] for queue in queues}
-        for queue, priority in lanes or ():
+        for queue, priority in lanes:
             found.setdefault(queue, []).append(priority)
         self._priorities |= {queue: tuple(each) for queue, each in found.items()}
 
@@ -131,26 +131,23 @@ class Question:
 
     def __init__(self, wants: Sequence[Want], lanes: Lanes, *, sweep: bool) -> None:
         self.wants = [want for want in wants if want.limit > 0]
+        # Lanes are read priority by priority: what they have room for together is the queue's limit too.
+        self.rooms = [min(want.limit, sum(lane.limit for lane in want.lanes)) for want in self.wants]
         self.sweep = sweep
         self.merge = False
         self._lanes_of: dict[str, list[frozenset[str]]] = {}
-        self._asked: set[tuple[str, int]] = set()
+        self.known = sum(len(lanes.priorities(queue)) for queue in {want.queue for want in self.wants})
         columns: list[tuple[Any, ...]] = []
         for number, want in enumerate(self.wants, 1):
             open_lanes = [lane for lane in want.lanes if lane.limit > 0 and lane.tasks]
             self._lanes_of[want.queue] = [lane.tasks for lane in open_lanes]
             self.merge = self.merge or len(open_lanes) > 1
             for priority in lanes.priorities(want.queue):
-                self._asked.add((want.queue, priority))
                 for which, lane in enumerate(open_lanes):
                     at, seq = _FRONT if sweep else lanes.mark((want.queue, priority, lane.tasks))
                     places = min(lane.limit, want.limit)
                     columns.append((number, which, priority, "\x1f".join(lane.tasks), places, at, seq))
         self.columns: list[list[Any]] = [[each[n] for each in columns] for n in range(7)]
-
-    def misses(self, lanes: Iterable[tuple[str, int]] | None) -> bool:
-        """Whether there are lanes that were not asked, because nobody here knew of them."""
-        return any(lane not in self._asked for lane in lanes or ())
 
     def keys(self, jobs: Sequence[tuple[int, Job]]) -> list[tuple[LaneKey, Mark]]:
         """The last place that was claimed in each lane."""
@@ -168,8 +165,10 @@ def claim(
     """Take what is due for a pod, if it is live; jobs with their seq, in the order in which they should start."""
     now, steady, boot = time
     queues = [want.queue for want in question.wants]
-    rooms = [want.limit for want in question.wants]
-    answer = yield CLAIM, (now, steady, boot, pod, token, queues, rooms, *question.columns, question.merge)
+    answer = yield (
+        CLAIM,
+        (now, steady, boot, pod, token, queues, question.rooms, *question.columns, question.merge, question.known),
+    )
     if not answer:
         return [], None
     tail = _as_tail(answer[-1][-1])

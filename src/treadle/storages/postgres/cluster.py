@@ -103,7 +103,7 @@ def register(card: PodCard, time: Time) -> Talk[None]:
 def beat(
     pod: str, lease: float, runs: Sequence[RunReport], time: Time, *, renew: bool, suspects: Sequence[str]
 ) -> Talk[Beaten]:
-    reported = [run for run in runs if rows.is_id(run.id)]
+    reported = {(run.id, run.token): run for run in runs if rows.is_id(run.id)}.values()
     ((text,),) = yield (
         BEAT,
         (

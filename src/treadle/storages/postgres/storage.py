@@ -166,8 +166,8 @@ class PostgresStorage:
         desk = self._desks.mine()
         if not jobs:
             return []
-        await self._ensure(desk, self._new_lanes(jobs))
         if not insert.is_keyed(jobs):
+            await self._ensure(desk, self._new_lanes(jobs))
             return await desk.inserts.submit(jobs)
         now = self._now()
         answers = await desk.slow.run(lambda: insert.insert(jobs, now))
@@ -198,7 +198,7 @@ class PostgresStorage:
         if not wants:
             return Claimed(())
         try:
-            for _ in range(2):
+            while True:
                 question = Question(wants, self._lanes, sweep=self._lanes.is_sweep_due(time.monotonic()))
                 found, tail = await desk.claim.run(
                     lambda asked=question: claim.claim(asked, pod, token, (now, steady, boot)),  # type: ignore[misc]
@@ -206,13 +206,13 @@ class PostgresStorage:
                 )
                 if tail is None:
                     return Claimed(())
+                if tail.lanes is not None:  # somebody has used a new priority
+                    self._lanes.note(tail.lanes, [want.queue for want in wants])
+                    continue
                 if question.sweep:
                     self._lanes.swept(tail.scan, time.monotonic())
                 self._lanes.claimed(question.keys(found), tail.now)
-                self._lanes.note(tail.lanes, [want.queue for want in wants])
-                if found or not question.misses(tail.lanes):
-                    return claim.claimed([job for _, job in found], wants, tail.due)
-            return Claimed(())
+                return claim.claimed([job for _, job in found], wants, tail.due)
         except BaseException:
             self._suspects[token] = time.monotonic()
             raise

@@ -248,6 +248,12 @@ begin
                     outcome := 'duplicate';
                     exit;
                 end if;
+                if not exists (
+                    select from treadle.lane as l
+                    where l.queue = v_new.queue and l.priority = coalesce(v_new.priority, 0)
+                ) then
+                    perform treadle.ensure_1(array[v_new.queue], array[coalesce(v_new.priority, 0)::int2]);
+                end if;
                 if v_new.holds and v_new.period is not null then
                     insert into treadle.held (key, id, until)
                     values (v_key, v_new.id, to_timestamp((floor(v_seconds / v_new.period) + 1) * v_new.period))
@@ -309,13 +315,14 @@ $$;
 -- * It touches `job` by job_lane and by ctid only. It joins nothing but the queue's row: every join is a plan that can go
 --   wrong on a table whose size changes a thousandfold within a minute.
 --
--- The last row has no seq; its `rest` says what the caller should know: the clock, how long the scan took, which lanes
--- there are, and when the next job falls due.
+-- The last row has no seq; its `rest` says what the caller should know: the clock, how long the scan took, and when the
+-- next job falls due. If there are more lanes than the caller knows of (`p_known`), nothing is taken, and they are told
+-- instead: a list that is kept would hide a new priority.
 create function treadle.claim_1(
     p_now float8, p_steady float8, p_boot text, p_pod text, p_token text,
     p_queues text[], p_rooms int4[],
     p_wants int4[], p_lanes int4[], p_priorities int2[], p_tasks text[], p_places int4[],
-    p_after_at float8[], p_after_seq int8[], p_merge boolean
+    p_after_at float8[], p_after_seq int8[], p_merge boolean, p_known integer
 ) returns table (
     seq bigint, id text, queue text, task text, args text, format smallint, priority smallint, run_at float8,
     created_at float8, attempt integer, max_attempts integer, timeout float8, started_at float8, rest text
@@ -342,6 +349,19 @@ begin
         select from treadle.pod as p
         where p.id = p_pod and not p.lost and not p.gone and p.boot = p_boot and p.lease_until > v_steady
     ) then
+        return;
+    end if;
+    if (select count(*) from treadle.lane as l where l.queue = any (p_queues)) <> p_known then
+        rest := json_build_object(
+            'now', date_part('epoch', v_now),
+            'scan', 0,
+            'lanes', (
+                select json_agg(json_build_array(l.queue, l.priority) order by l.queue, l.priority desc)
+                from treadle.lane as l
+                where l.queue = any (p_queues)
+            )
+        )::text;
+        return next;
         return;
     end if;
     perform set_config('synchronous_commit', 'off', true);
@@ -469,56 +489,49 @@ begin
                 )::text
             end;
     end if;
-    if coalesce(cardinality(v_places), 0) < (select sum(room) from unnest(p_rooms) as room) then
-        select min(w.at) into v_due
+    select min(w.at) into v_due
+    from (
+        select
+            case
+                when w.closed_until > v_now then w.closed_until
+                else (
+                    select min(c.run_at)
+                    from (
+                        select u.want, u.priority, string_to_array(u.tasks, chr(31)) as names
+                        from unnest(p_wants, p_priorities, p_tasks) as u (want, priority, tasks)
+                        where u.want = w.n
+                        offset 0
+                    ) as l
+                    cross join lateral (
+                        select s.run_at
+                        from (
+                            -- Jobs of tasks that nobody here knows are passed over, but not for ever.
+                            select j.run_at, j.task, j.state
+                            from treadle.job as j
+                            where j.queue = w.queue and j.priority = l.priority and j.run_at > v_now
+                            order by j.run_at, j.seq
+                            limit 100
+                        ) as s
+                        where s.state = 'ready' and s.task = any (l.names)
+                        order by s.run_at
+                        limit 1
+                    ) as c
+                )
+            end as at
         from (
             select
-                case
-                    when w.closed_until > v_now then w.closed_until
-                    else (
-                        select min(c.run_at)
-                        from (
-                            select u.want, u.priority, string_to_array(u.tasks, chr(31)) as names
-                            from unnest(p_wants, p_priorities, p_tasks) as u (want, priority, tasks)
-                            where u.want = w.n
-                            offset 0
-                        ) as l
-                        cross join lateral (
-                            select s.run_at
-                            from (
-                                -- Jobs of tasks that nobody here knows are passed over, but not for ever.
-                                select j.run_at, j.task, j.state
-                                from treadle.job as j
-                                where j.queue = w.queue and j.priority = l.priority and j.run_at > v_now
-                                order by j.run_at, j.seq
-                                limit 100
-                            ) as s
-                            where s.state = 'ready' and s.task = any (l.names)
-                            order by s.run_at
-                            limit 1
-                        ) as c
-                    )
-                end as at
-            from (
-                select
-                    w.queue, w.n,
-                    greatest(case when q.paused then coalesce(q.paused_until, 'infinity') end, q.cool_until)
-                        as closed_until
-                from unnest(p_queues) with ordinality as w (queue, n)
-                left join treadle.queue as q on q.name = w.queue
-                offset 0
-            ) as w
-        ) as w;
-    end if;
+                w.queue, w.n,
+                greatest(case when q.paused then coalesce(q.paused_until, 'infinity') end, q.cool_until)
+                    as closed_until
+            from unnest(p_queues) with ordinality as w (queue, n)
+            left join treadle.queue as q on q.name = w.queue
+            offset 0
+        ) as w
+    ) as w;
     rest := json_build_object(
         'now', date_part('epoch', v_now),
         'scan', v_scan,
-        'due', case when v_due < 'infinity' then greatest(0.0, date_part('epoch', v_due - v_now)) end,
-        'lanes', (
-            select json_agg(json_build_array(l.queue, l.priority) order by l.queue, l.priority desc)
-            from treadle.lane as l
-            where l.queue = any (p_queues)
-        )
+        'due', case when v_due < 'infinity' then greatest(0.0, date_part('epoch', v_due - v_now)) end
     )::text;
     return next;
 end
@@ -794,9 +807,6 @@ begin
     end if;
     if length(unique_key) not between 1 and 512 then
         raise exception 'unique_key must have 1 to 512 characters' using errcode = '22023';
-    end if;
-    if not exists (select from treadle.lane as l where l.queue = enqueue.queue and l.priority = enqueue.priority) then
-        perform treadle.ensure_1(array[queue], array[priority::int2]);
     end if;
     select k.id::uuid into v_id
     from treadle.insert_keyed_1(
