@@ -86,6 +86,7 @@ def _options() -> tuple[argparse.Namespace, Suite]:
     )
     parser.add_argument("--dir", type=Path, default=Path("/var/tmp"), help="where the databases go; not a RAM disk")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where the samples go (default benchmarks/results/)")
+    parser.add_argument("--from", dest="kept", type=Path, metavar="PATH", help="measure nothing: report kept samples")
     parser.add_argument("--page", type=Path, metavar="PATH", help="write the page there, whatever was chosen")
     return parser.parse_args(), suite
 

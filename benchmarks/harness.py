@@ -300,7 +300,7 @@ class Results:
         return found, found.median >= target.bound if target.at_least else found.median <= target.bound
 
     def load(self, name: str) -> Result | None:
-        return _result([s.load[name] for s in self.samples])
+        return _result([s.load[name] for s in self.samples if name in s.load])
 
     def as_json(self) -> list[dict[str, object]]:
         return [asdict(sample) for sample in self.samples]

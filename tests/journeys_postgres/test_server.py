@@ -56,7 +56,7 @@ def test_an_outage_longer_than_a_lease_costs_nobody_his_jobs(stage: PostgresStag
     stage.wait(stage.began(*running), "both workers run jobs")
     stage.server.stop("fast")
     stage.open_gate("go")
-    time.sleep(5.0)
+    time.sleep(4.0)
     stage.server.start()
     stage.catches_up(within=20)
     assert stage.all_live()
@@ -75,7 +75,7 @@ def test_a_table_locked_for_longer_than_a_lease_is_waited_for(stage: PostgresSta
     with contextlib.closing(stage.connect()) as db, db.transaction():
         db.execute(f"lock table {stage.schema}.job in access exclusive mode")
         stage.open_gate("go")
-        time.sleep(4.5)
+        time.sleep(3.6)
     stage.catches_up(within=20)
     assert stage.all_live()
     assert {job["state"] for job in stage.jobs().values()} == {"succeeded"}
@@ -129,12 +129,12 @@ def test_a_server_without_room_for_connections_costs_no_lease(stage: PostgresSta
     with Hogs(stage) as hogs:
         hearts = stage.sessions(query="beat_1")
         assert len(hearts) == 1
-        until = time.monotonic() + 5.0  # longer than a lease
+        until = time.monotonic() + 4.0  # longer than a lease
         while time.monotonic() < until or not worker.said("storage trouble"):
             stage.terminate(pid for pid in stage.sessions() if pid not in hearts)
             hogs.take()
             time.sleep(0.05)
-            if time.monotonic() > until - 3.0:
+            if time.monotonic() > until - 2.0:
                 stage.open_gate("go")
         assert stage.sessions(query="beat_1") == hearts, stage.report()
         assert not worker.said("a beat was not answered")

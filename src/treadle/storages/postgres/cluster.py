@@ -78,8 +78,8 @@ select
 from treadle.pod
 where not {_LIVE} and not swept and ($1::float8 is null or true)
 """
-_ABANDONED: Final = sql.statement("abandoned")
-_OVERDUE: Final = sql.statement("overdue")
+_ABANDONED: Final = sql.statement("abandoned", sql.ALL_ERRORS)
+_OVERDUE: Final = sql.statement("overdue", sql.ALL_ERRORS)
 
 
 class _Answer(Struct):

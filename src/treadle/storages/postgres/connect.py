@@ -113,7 +113,10 @@ def explained(error: BaseException, *, connecting: bool = False) -> BaseExceptio
         return StorageTimeout("PostgreSQL did not answer in time")
     if isinstance(error, _driver.TargetServerAttributeNotMatched):
         return Lost("the server is read-only, a standby: nothing can be written there")
-    if isinstance(error, (OSError, _driver.InterfaceError, _driver.PostgresError, _driver.InternalClientError)):
+    if isinstance(error, OSError):
+        # "No such file or directory" alone tells nobody that it is about a server.
+        return Lost(f"PostgreSQL cannot be reached: {_said(error)}")
+    if isinstance(error, (_driver.InterfaceError, _driver.PostgresError, _driver.InternalClientError)):
         if isinstance(error, _driver.InterfaceError) and isinstance(error, ValueError):
             return BadValue(_said(error))  # asyncpg's own: it cannot encode a parameter
         return Lost(_said(error))

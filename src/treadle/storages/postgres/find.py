@@ -27,10 +27,25 @@ from .cluster import SMALL_FOR_SCANS, Time
 from .talk import Ask, Row, Talk
 from .terms import Terms, Where
 
+FIRST_STRETCH: Final = 500
 STRETCH: Final = 10_000
 MOST_LOOKED_AT: Final = 100_000
 LONGEST: Final = 1.0
 _NEWEST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+_OLDEST: Final = "00000000-0000-0000-0000-000000000000"
+_EDGE: Final = """
+select min(place::text), count(*)
+from (
+    select place
+    from (
+        (select id as place from treadle.job where id < $1::uuid order by id desc limit $2::int)
+        union all
+        (select id from treadle.job_history where id < $1::uuid order by id desc limit $2::int)
+    ) as both_tables
+    order by place desc
+    limit $2::int
+) as newest
+"""
 _JOB: Final = sql.JOB.replace("{errors}", sql.LAST_ERROR)
 _HISTORY: Final = sql.HISTORY.replace("{errors}", sql.LAST_ERROR)
 _LIVE: Final = frozenset({"waiting", "scheduled", "ready", "running"})
@@ -64,7 +79,7 @@ def get(ids: Sequence[str], now: float | None) -> Talk[list[Job]]:
 
 def _now(time: Time) -> Talk[float]:
     if time[0] is not None:
-        return time[0]
+        return round(time[0], 6)  # as exact as the instants that it is compared with
     ((now,),) = yield f"select date_part('epoch', {sql.NOW})", (None,)
     return float(now)
 
@@ -104,11 +119,13 @@ def _narrowed(parts: Terms) -> Talk[Terms]:
 
 
 class _Walk:
-    """From the newest row to the oldest, both tables side by side."""
+    """From the newest row to the oldest, both tables side by side, a stretch of ids at a time."""
 
     def __init__(self, parts: Terms, below: str) -> None:
         self._parts = parts
+        self._ids = None if parts.ids is None else rows.ids_of(parts.ids)
         self._below = below
+        self._size = min(STRETCH, FIRST_STRETCH)
         self._until = clock.monotonic() + LONGEST
         self.looked_at = 0
         self.over = False
@@ -116,50 +133,48 @@ class _Walk:
 
     def stretch(self, wanted: int) -> Talk[list[Row]]:
         """The matching rows of the next stretch; no more than are wanted, unless Python has to look at them too."""
-        if clock.monotonic() > self._until or (self._parts.rest.terms and self.looked_at >= MOST_LOOKED_AT):
+        by_python = bool(self._parts.rest.terms)
+        if clock.monotonic() > self._until or (by_python and self.looked_at >= MOST_LOOKED_AT):
             self.over = self.cut_short = True
             return []
+        floor, count, last = _OLDEST, 0, True
+        if self._ids is None:
+            # Where the stretch ends in both tables together: above it, nothing of either is left out.
+            ((edge, count),) = yield _EDGE, (self._below, self._size)
+            last = count < self._size
+            floor = floor if last else edge
+        found = yield from self._rows(floor, None if by_python else wanted)
+        if not by_python and len(found) >= wanted:
+            self._below = str(found[-1][-1])
+        else:
+            self.looked_at += count
+            self._below = floor
+            self.over = last
+            self._size = min(STRETCH, self._size * 4)
+        return [tuple(row)[:-1] for row in found]
+
+    def _rows(self, floor: str, limit: int | None) -> Talk[list[Row]]:
         parts = self._parts
         where = Where([*parts.where.parts], [*parts.where.parameters])
-        below, ids = where.add(self._below), where.add(self._candidates())
+        where.parts.append(f"job.id < {where.add(self._below)}::uuid and job.id >= {where.add(floor)}::uuid")
+        if self._ids is not None:
+            where.parts.append(f"job.id = any ({where.add(self._ids)}::uuid[])")
         condition = " and ".join(where.parts)
-        limit = STRETCH if self._parts.rest.terms else wanted
+        some = "" if limit is None else f"limit {limit}"
         pieces = [
-            f"(select {columns}, job.id as place from (select job.* from {table} as job where job.id < {below}::uuid "
-            f"and ({ids}::uuid[] is null or job.id = any ({ids}::uuid[])) order by job.id desc limit {STRETCH}) as job "
-            f"where {which(condition)} order by job.id desc limit {limit})"
+            f"(select {columns}, job.id as place from {table} as job where {which(condition)} "
+            f"order by job.id desc {some})"
             for columns, table, which, states in (
                 (_JOB, "treadle.job", terms.live, _LIVE),
                 (_HISTORY, "treadle.job_history", terms.ended, terms.ENDED),
             )
-            if not parts.states or parts.states & states
+            if parts.states & states
         ]
-        statement = f"select * from ({' union all '.join(pieces)}) as found order by place desc limit {limit}"
-        edge = (
-            "select min(place::text), count(*) from (select id as place from (select id from treadle.job "
-            f"where id < $1::uuid order by id desc limit {STRETCH}) as a union all select id from (select id from "
-            f"treadle.job_history where id < $1::uuid order by id desc limit {STRETCH}) as b "
-            f"order by place desc limit {STRETCH}) as c"
-        )
-        found: list[Any] = yield statement, tuple(where.parameters)
-        if len(found) >= limit and not self._parts.rest.terms:
-            self._below = str(found[-1][-1])
-            return [tuple(row)[:-1] for row in found]
-        if self._parts.ids is not None:
-            self.over = True
-            return [tuple(row)[:-1] for row in found]
-        ((last, count),) = yield edge, (self._below,)
-        self.looked_at += count
-        if count < STRETCH:
-            self.over = True
-        else:
-            # Both tables were looked at for a stretch; only down to here was all of it seen.
-            found = [row for row in found if str(row[-1]) >= last]
-            self._below = last
-        return [tuple(row)[:-1] for row in found]
-
-    def _candidates(self) -> list[str] | None:
-        return None if self._parts.ids is None else rows.ids_of(self._parts.ids)
+        if not pieces:
+            return []
+        statement = f"select * from ({' union all '.join(pieces)}) as found order by place desc {some}"
+        found: list[Row] = yield statement, tuple(where.parameters)
+        return found
 
 
 def _matching(found: Iterable[Row], rest: Filter, now: float) -> list[tuple[Row, Job]]:

@@ -709,11 +709,11 @@ begin
         where run.token <> excluded.token;
     end if;
     if pg_relation_size('treadle.job') < p_small or cardinality(p_suspects) > 0 then
-        select json_agg(json_build_array(j.id, j.token, j.cancel_wanted)) into v_held
+        select json_agg(json_build_array(j.id, j.token, j.cancel_wanted) order by j.seq) into v_held
         from treadle.job as j
         where j.state = 'running' and j.pod = p_pod;
     else
-        select json_agg(json_build_array(j.id, j.token, j.cancel_wanted)) into v_held
+        select json_agg(json_build_array(j.id, j.token, j.cancel_wanted) order by j.seq) into v_held
         from treadle.job as j
         where j.id = any (v_ids) and j.state = 'running' and j.pod = p_pod;
     end if;
