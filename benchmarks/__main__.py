@@ -23,6 +23,8 @@ RESULTS = HERE / "results"
 
 def main() -> int:
     options, suite = _options()
+    if options.kept:
+        return _tell(Report.kept(options.kept, suite.workloads, suite.ours), suite, options.page)
     chosen = [each for each in suite.workloads if not options.only or each.name in options.only]
     sizes = dataclasses.replace(QUICK if options.quick else Sizes(), slots=options.worker_slots)
     rounds = options.rounds or (1 if options.quick else 3)
@@ -51,14 +53,18 @@ def main() -> int:
         took=time.monotonic() - began,
         ours=suite.ours,
     )
-    print(report.table())
     report.save(options.json or RESULTS / f"{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}.json")
     # A part of the figures must not pass for the whole.
-    if options.page or not (options.only or options.quick or options.peers != list(suite.peers)):
-        path = options.page or suite.page
+    is_whole = not (options.only or options.quick or options.peers != list(suite.peers))
+    return _tell(report, suite, options.page or (suite.page if is_whole else None))
+
+
+def _tell(report: Report, suite: Suite, path: Path | None) -> int:
+    print(report.table())
+    if path is not None:
         path.write_text(page.page(report, suite.title, suite.how))
         print(f"written: {path}", file=sys.stderr)
-    return 1 if any(sample.error for sample in bench.samples) else 0
+    return 1 if any(sample.error for sample in report.results.samples) else 0
 
 
 def _options() -> tuple[argparse.Namespace, Suite]:

@@ -118,7 +118,7 @@ class Report:
         path.write_text(json.dumps(whole, indent=1) + "\n")
 
     @classmethod
-    def kept(cls, path: Path, workloads: Sequence[Workload]) -> Report:
+    def kept(cls, path: Path, workloads: Sequence[Workload], ours: str) -> Report:
         """The report of an earlier run, from its JSON."""
         whole = json.loads(path.read_text())
         samples = [Sample(**each) for each in whole["samples"]]
@@ -132,6 +132,7 @@ class Report:
             command=whole["command"],
             date=whole["date"],
             took=whole["seconds"],
+            ours=ours,
         )
 
     # What the page says in words -------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@ from treadle.testing.conformance.steps import a_live_pod, start, write
 
 pytestmark = pytest.mark.anyio
 asyncpg: Any = pytest.importorskip("asyncpg")
-LISTENERS = "application_name = 'treadle' and query like '%pg_notify%' or query like 'LISTEN%'"
 
 
 class Pair:
@@ -86,7 +85,10 @@ async def test_nothing_is_notified_inside_a_callers_transaction(pair: Pair) -> N
 
 async def test_a_lost_listener_is_restored_and_looks_at_once(pair: Pair) -> None:
     admin = await asyncpg.connect(postgres_server.shared_url())
-    ended = await admin.fetch(f"select pg_terminate_backend(pid) from pg_stat_activity where {LISTENERS}")
+    ended = await admin.fetch(
+        "select pg_terminate_backend(pid) from pg_stat_activity where application_name = 'treadle wake ' || $1",
+        pair.listener.schema_name,
+    )
     assert ended
     await admin.close()
     await until(lambda: Wake() in pair.heard, 15.0)
@@ -100,7 +102,7 @@ async def test_a_deaf_listener_warns_once_and_says_so(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     storage = PostgresStorage(postgres_server.shared_url(), schema=postgres_server.a_schema())
-    storage._target.pooled = True  # as behind a transaction pooler
+    storage._signals._target.pooled = True  # as behind a transaction pooler
     await storage.open()
     storage.listen(lambda wake: None)
     await until(lambda: "LISTEN hears nothing" in caplog.text)

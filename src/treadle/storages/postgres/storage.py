@@ -77,9 +77,9 @@ class PostgresStorage:
         self._schema = Schema(schema)
         self._clock = clock
         self._deadline = call_deadline
-        self._target = Target(url, "treadle")
+        self._target = Target(url, f"treadle {schema}")  # as the server's list of sessions shows it
         self._desks = Desks(self._desk(readers))
-        self._signals = Signals(Target(listen_url, "treadle listen") if listen_url else self._target, self._schema)
+        self._signals = Signals(Target(listen_url or url, f"treadle wake {schema}"), self._schema)
         self._lanes = Lanes()
         self._ensured: set[tuple[str, int]] = set()
         self._suspects: dict[str, float] = {}  # tokens of claims that were not answered → when
