@@ -1,8 +1,8 @@
 """A private PostgreSQL server for tests, from the PyPI wheel that carries one, else from Debian's packages.
 
-One server per test session: processes of pytest-xdist share it through a file lock, and the last one to leave stops
-it. It listens on a unix socket and on a loopback port, keeps its data in a directory of its own, and runs as `nobody`
-where the tests run as root, because PostgreSQL refuses to.
+One server per test session: processes of pytest-xdist share it through a file lock, and a small process stops it when
+the last of them is gone. It listens on a unix socket and on a loopback port, keeps its data in a directory of its own,
+and runs as `nobody` where the tests run as root, because PostgreSQL refuses to.
 
     PG_TEST_BIN   another server's programs, such as /usr/lib/postgresql/15/bin
     CI=true               a missing server fails instead of skipping
@@ -10,7 +10,6 @@ where the tests run as root, because PostgreSQL refuses to.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import fcntl
 import functools
@@ -179,25 +178,52 @@ def shared_url() -> str:
             server = Server(directory / "pg", found)
             server.create()
             server.start()
-            state |= {"url": server.url, "port": server.port, "users": 0}
-        state["users"] += 1
-        url = str(state["url"])
-    atexit.register(_leave, directory, found, os.getpid())
-    return url
+            state |= {"url": server.url, "port": server.port, "users": []}
+            _reapers.append(_start_reaper(directory, found))
+        state["users"].append(os.getpid())
+        return str(state["url"])
 
 
-def _leave(directory: Path, found: Path, owner: int) -> None:
-    if os.getpid() != owner:
-        return  # a fork of the test process ends
-    with _locked(directory) as state:
-        state["users"] -= 1
-        last = state["users"] == 0
-        if last:
-            server = Server(directory / "pg", found)
-            server.remove()
-            state.clear()
-    if last:
-        shutil.rmtree(directory, ignore_errors=True)
+_reapers: list[subprocess.Popen[bytes]] = []  # kept, or the collector would complain that they still run
+
+
+def _start_reaper(directory: Path, programs: Path) -> subprocess.Popen[bytes]:
+    """A process that outlives the session and stops the server when the last user is gone: workers of pytest-xdist are
+    ended without a word, and a test run may be killed."""
+    return subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "from tests import postgres_server; postgres_server.reap()",
+            str(directory),
+            str(programs),
+        ],
+        cwd=Path(__file__).parent.parent,
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def reap() -> None:
+    directory, programs = Path(sys.argv[1]), Path(sys.argv[2])
+    while True:
+        time.sleep(0.5)
+        with _locked(directory) as state:
+            if not any(_is_alive(pid) for pid in state["users"]):
+                Server(directory / "pg", programs).remove()
+                state.clear()
+                break
+    shutil.rmtree(directory, ignore_errors=True)
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
 
 
 @contextlib.contextmanager

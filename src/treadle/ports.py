@@ -301,6 +301,12 @@ class Storage(Protocol):
 
     # Signals ---------------------------------------------------------------------------------------------------------
 
+    @property
+    def signals_work(self) -> bool:
+        """Whether this process hears of what others write; behind a transaction pooler it may not. If not, polling is
+        all there is, and a pod polls faster."""
+        ...
+
     async def wake(self, queues: Iterable[str]) -> None:
         """Hint to every listener, in all processes, that these queues have work."""
         ...

@@ -554,3 +554,19 @@ async def test_a_wake_during_a_claim_is_not_forgotten(world: World) -> None:
         job = await world.enqueue(world.act, "return")
         go_on.set()
         await world.wait_for(job, State.SUCCEEDED)
+
+
+async def test_where_signals_do_not_work_a_pod_polls_faster(world: World) -> None:
+    """Behind a transaction pooler nobody wakes us: a second between looks would be long."""
+
+    class Deaf(type(world.storage)):  # type: ignore[misc]
+        signals_work = False
+
+        def listen(self, on_wake):  # type: ignore[no-untyped-def]
+            return lambda: None
+
+    world.storage.__class__ = Deaf
+    async with world.pod(timing=dataclasses.replace(QUICK, poll=30.0)):
+        await asyncio.sleep(0.05)
+        async with asyncio.timeout(5):
+            await world.wait_for(await world.enqueue(world.act, "return"), State.SUCCEEDED)

@@ -52,6 +52,8 @@ from .turner import Turner
 
 log = logging.getLogger("treadle.pod")
 
+DEAF_POLL: Final = 0.2
+
 SUSPECT_PAUSE: Final = 1.0
 
 
@@ -146,7 +148,7 @@ class Pod:
             accepted=self._tell_hooks,
             may_claim=self._may_claim,
             batch=self.limits.batch,
-            poll=self.timing.poll,
+            poll=self._poll,
             chance=self._chance,
         )
         self.crew = Crew(
@@ -174,6 +176,10 @@ class Pod:
         self._stopping = False
         self._hurry.clear()
         self.stopped.clear()
+
+    def _poll(self) -> float:
+        """Where nobody wakes us, polling is all there is, and a second would be long."""
+        return self.timing.poll if self._storage.signals_work else min(self.timing.poll, DEAF_POLL)
 
     def _may_claim(self) -> bool:
         return self.heart.may_claim()

@@ -79,7 +79,7 @@ class Turner:
         accepted: Callable[[Change, Job], None],
         may_claim: Callable[[], bool],
         batch: int,
-        poll: float,
+        poll: Callable[[], float],
         chance: random.Random,
     ) -> None:
         self.pod = ""  # set when the pod registers, and again when it registers anew
@@ -205,7 +205,7 @@ class Turner:
             log.exception("a turn ended in a way that was not foreseen")
             self.counts["errors"] += 1
             self._hungry.update(self._roster.queues)
-            return self._poll
+            return self._poll()
 
     async def turn(self) -> float:
         """One round. Answers with how long to rest if nothing nudges us before."""
@@ -330,7 +330,7 @@ class Turner:
                 self.idle.set()
         if claimed is not None and claimed.more and self._wants():
             self._nudged.set()  # the batch was cut: there is room, and there is more
-        return demand.rest(self._next_due(claimed), self._poll, self._chance.random())
+        return demand.rest(self._next_due(claimed), self._poll(), self._chance.random())
 
     def _next_due(self, claimed: Claimed | None) -> float | None:
         """Seconds until the next job that we know of falls due. Remembered over turns that claimed nothing or asked

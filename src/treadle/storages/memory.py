@@ -451,6 +451,10 @@ class MemoryStorage:
 
     # Signals ---------------------------------------------------------------------------------------------------------
 
+    @property
+    def signals_work(self) -> bool:
+        return True
+
     async def wake(self, queues: Iterable[str]) -> None:
         self._tell(Wake(queues=frozenset(queues)))
 

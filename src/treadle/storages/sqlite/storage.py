@@ -179,6 +179,10 @@ class SQLiteStorage:
 
     # Signals ---------------------------------------------------------------------------------------------------------
 
+    @property
+    def signals_work(self) -> bool:
+        return True  # by bells, or by the counter that every commit moves
+
     async def wake(self, queues: Iterable[str]) -> None:
         self._check()
         names = frozenset(queues)
