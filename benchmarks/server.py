@@ -19,7 +19,14 @@ from tests import postgres_server
 from .processes import Failed, cpu_seconds
 
 SOCKET = "BENCH_PG_SOCKET"  # in the environment of every child: where the server is
-SETTINGS = {"shared_buffers": "512MB", "max_wal_size": "8GB", "checkpoint_timeout": "1h", "autovacuum_naptime": "60s"}
+# Files of the log are used again, as on a server that has run for a while, rather than made anew.
+SETTINGS = {
+    "shared_buffers": "512MB",
+    "min_wal_size": "2GB",
+    "max_wal_size": "8GB",
+    "checkpoint_timeout": "1h",
+    "autovacuum_naptime": "60s",
+}
 
 
 def url(place: Path) -> str:
