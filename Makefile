@@ -12,7 +12,7 @@ JOBS   ?= 2
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Treadle needs Python 3.11 or newer")'
@@ -61,7 +61,10 @@ docs: $(READY)  ## write the generated parts of the documentation anew
 bench: $(READY)  ## jobs per second, beside Huey, medians of interleaved rounds
 	$(BIN)/python -m benchmarks
 
-clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis mutants dist
+bench-postgres: $(READY)  ## the same on PostgreSQL, beside PgQueuer, Procrastinate and awa-pg
+	$(BIN)/python -m benchmarks --suite postgres
 
-.PHONY: help setup demo check quick unit journeys test sabotage mutants docs bench clean
+clean:
+	rm -rf $(VENV) .bench-venvs .mypy_cache .ruff_cache .hypothesis mutants dist
+
+.PHONY: help setup demo check quick unit journeys test sabotage mutants docs bench bench-postgres clean

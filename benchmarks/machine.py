@@ -76,6 +76,7 @@ def wait_for_quiet(limit: float, patience: float) -> None:
 
 def facts(folder: Path) -> dict[str, str]:
     kind, device = filesystem(folder)
+    wait_for_quiet(0.1, 10.0)  # the syncs are timed once, before everything else
     return {
         "processor": f"{_field('/proc/cpuinfo', 'model name')}, {os.cpu_count()} cores",
         "memory": f"{int(_field('/proc/meminfo', 'MemTotal').split()[0]) / 1024**2:.0f} GB",
