@@ -25,7 +25,6 @@ class PgQueuerPeer(PostgresPeer):
     module = "pgqueuer"
     requirements = ("pgqueuer==1.6.0", "asyncpg==0.32.0", "uvloop==0.23.0")
     left = "select count(*) from pgqueuer"
-    share = 0.5
 
     def settings(self) -> dict[str, str]:
         return {
