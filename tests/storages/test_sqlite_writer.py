@@ -260,6 +260,20 @@ async def test_an_open_transaction_makes_callers_meet_their_deadline_and_says_so
     await storage.close()
 
 
+async def test_a_caller_found_late_after_the_pause_is_told_what_it_waited_for(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deadline that passes between the look after the pause and the next round is found by the other look; it said
+    "other writes took until after the deadline", and the operator was not told who holds the lock."""
+    storage = SQLiteStorage(path, call_deadline=0.3)
+    await storage.open()
+    monkeypatch.setattr(Writer, "_expire", lambda *_: None)
+    with write_transaction(path):
+        with pytest.raises(StorageTimeout, match="may still be open: pass within=connection, or commit it"):
+            await storage.insert([a_job()])
+    await storage.close()
+
+
 async def test_the_file_lock_is_free_while_sqlites_own_lock_is_waited_for(storage: SQLiteStorage, path: str) -> None:
     """If the writer kept its flock while a user's transaction holds SQLite's lock, every other process would queue up
     behind it, and with them the very process whose transaction it is."""

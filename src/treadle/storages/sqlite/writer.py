@@ -274,12 +274,13 @@ class Writer:
         """Both locks, for as many of the group as have the patience; those who have not are told."""
         step("group.before_begin")
         pause = _SHORTEST_PAUSE
+        in_the_way: str | None = None
         while True:
             try:
                 self._identity.check()
             except StorageUnavailable as error:
                 self._break(error, group)
-            group = self._ready(group)
+            group = self._ready(group, in_the_way)
             if not group:
                 return group
             if not self._lock.try_take():
@@ -311,7 +312,7 @@ class Writer:
             self._db.execute(f"pragma synchronous = {'full' if wanted else 'normal'}")
             self._syncs = wanted
 
-    def _ready(self, group: list[Call[Any]]) -> list[Call[Any]]:
+    def _ready(self, group: list[Call[Any]], in_the_way: str | None = None) -> list[Call[Any]]:
         """Those that are still wanted and may be run now; the others are told why not."""
         now = time.monotonic()
         if self._full_until_checked is not None and now >= self._full_until_checked:
@@ -324,18 +325,24 @@ class Writer:
             if self._broken is not None:
                 call.error = StorageUnavailable(self._broken)
             elif call.deadline <= now:
-                call.error = StorageTimeout(f"other writes to {self._path} took until after the deadline")
+                call.error = self._too_late(in_the_way)
             elif call.grows and self._full_until_checked is not None:
                 call.error = StorageUnavailable(f"the disk of {self._path} is full: only finishes are recorded")
             (ready if call.error is None else refused).append(call)
         deliver(refused)
         return ready
 
+    def _too_late(self, in_the_way: str | None) -> StorageTimeout:
+        # Whether a call is found late before or after the pause is chance: whoever waited is told what it waited for.
+        if in_the_way is None:
+            return StorageTimeout(f"other writes to {self._path} took until after the deadline")
+        return StorageTimeout(f"no turn to write to {self._path} before the deadline: {in_the_way}")
+
     def _expire(self, group: list[Call[Any]], in_the_way: str) -> None:
         now = time.monotonic()
         late = [call for call in group if call.deadline <= now]
         for call in late:
-            call.error = StorageTimeout(f"no turn to write to {self._path} before the deadline: {in_the_way}")
+            call.error = self._too_late(in_the_way)
         if late:
             deliver(late)
             group[:] = [call for call in group if call.error is None]
