@@ -268,9 +268,11 @@ async def test_a_caller_found_late_after_the_pause_is_told_what_it_waited_for(
     storage = SQLiteStorage(path, call_deadline=0.3)
     await storage.open()
     monkeypatch.setattr(Writer, "_expire", lambda *_: None)
-    with write_transaction(path):
-        with pytest.raises(StorageTimeout, match="may still be open: pass within=connection, or commit it"):
-            await storage.insert([a_job()])
+    with (
+        write_transaction(path),
+        pytest.raises(StorageTimeout, match="may still be open: pass within=connection, or commit it"),
+    ):
+        await storage.insert([a_job()])
     await storage.close()
 
 
