@@ -25,7 +25,7 @@ from msgspec import Struct
 
 from .core.filter import Filter
 from .core.job import Change, Job, NewJob, QueueChange, State
-from .core.pod import Held, Pod, PodCard
+from .core.pod import Held, Pod, PodCard, Wish
 from .core.queue import Queue, QueueStats
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -98,6 +98,10 @@ class Beaten(Struct, frozen=True, kw_only=True):
     held: tuple[Held, ...] = ()
     queues: tuple[Queue, ...] = ()
     live_pods: int = 1
+    serving: dict[str, int] = {}  # queue → live pods that serve it, those that are quiet left out
+    shares: dict[str, int] = {}  # queue → this pod's share of its max_workers, where the Balancer has given one
+    wish: Wish = "serve"
+    stacks_asked: float | None = None  # when an operator last asked for a dump of this pod's stacks
 
 
 class Abandoned(Struct, frozen=True):
@@ -151,6 +155,7 @@ class Wake(Struct, frozen=True):
     queues: frozenset[str] = frozenset()  # empty: any
     ended: frozenset[str] = frozenset()  # ids of jobs that ended, where somebody in this process waits for one
     cancels: bool = False
+    settings: bool = False  # a queue's settings, a share or a wish for a pod changed: beat soon to hear of it
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):

@@ -185,7 +185,8 @@ Why = Literal[
 
 
 class QueueChange(Struct, frozen=True, kw_only=True):
-    """An operator's edit of one queue. With `version`, it is refused if somebody else was faster."""
+    """An operator's edit of one queue. With `version`, it is refused if somebody else was faster. What is UNSET stays
+    as it is; None goes back to the built-in. `queue.edit` says what the row becomes."""
 
     name: str
     version: int | None = None
@@ -195,3 +196,22 @@ class QueueChange(Struct, frozen=True, kw_only=True):
     paused_until: float | UnsetType | None = UNSET
     max_workers: int | UnsetType | None = UNSET
     cool_until: float | UnsetType | None = UNSET
+    rate: float | UnsetType | None = UNSET
+    burst: int | UnsetType | None = UNSET
+    aging: float | UnsetType | None = UNSET
+    timeout: float | UnsetType | None = UNSET
+    retry: RetryOverride | UnsetType | None = UNSET
+    cool_base: float | UnsetType | None = UNSET
+    cool_cap: float | UnsetType | None = UNSET
+    keep_succeeded: float | UnsetType | None = UNSET
+    keep_failed: float | UnsetType | None = UNSET
+    keep_cancelled: float | UnsetType | None = UNSET
+
+
+class RetryOverride(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a queue's live setting says about retries, over the heads of its tasks. None leaves the task's own."""
+
+    max_attempts: int | None = None
+    base: float | None = None
+    cap: float | None = None
+    curve: Literal["exponential", "fixed", "linear"] | None = None

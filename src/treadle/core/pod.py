@@ -2,12 +2,37 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
 # So long before its lease ends, a pod whose beats go unanswered starts nothing more.
 FENCE_MARGIN: Final = 5.0
+
+
+# What an operator wants of a pod: to serve as always, to claim nothing more, or to end as by SIGTERM.
+Wish = Literal["serve", "quiet", "stop"]
+
+
+class Descriptor(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What people say of a task or a queue in code, for whoever is called at night."""
+
+    description: str = ""
+    owner: str = ""
+    docs: str = ""  # a link
+    tags: tuple[str, ...] = ()
+
+
+class PodStats(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a pod fares, as it says so with each beat."""
+
+    running: dict[str, int] = {}  # queue → runs under way
+    quiet: bool = False  # it claims nothing: asked to, fenced, or stopping
+    cpu_seconds: float = 0.0  # of the process, since its start
+    rss_bytes: int = 0
+    loop_lag: float = 0.0
+    threads: int = 0
+    stuck_threads: int = 0  # threads that a run was given up in
 
 
 class PodCard(Struct, frozen=True, kw_only=True):
@@ -21,6 +46,9 @@ class PodCard(Struct, frozen=True, kw_only=True):
     queues: dict[str, int]  # name → slots
     tasks: tuple[str, ...]
     lease: float
+    slots: int | None = None  # over all its queues; None: each queue has its own, and no more is said
+    can_lead: bool = True
+    about: dict[str, Descriptor] = {}  # "task NAME" or "queue NAME" → what its code says of it
 
 
 class Pod(Struct, frozen=True, kw_only=True):
@@ -33,6 +61,10 @@ class Pod(Struct, frozen=True, kw_only=True):
     running: int = 0
     leader: bool = False
     lost: bool = False
+    stats: PodStats | None = None  # with its last beat
+    wish: Wish = "serve"
+    stacks: str | None = None  # the last dump that was asked for
+    stacks_at: float | None = None
 
     @property
     def live(self) -> bool:

@@ -5,15 +5,23 @@ A missing row means the built-in settings: a queue exists as soon as somebody en
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
-from msgspec import Struct
+import msgspec
+from msgspec import UNSET, Struct
+
+from .job import QueueChange, RetryOverride, State
 
 COOL_BASE: Final = 5.0
 COOL_CAP: Final = 1800.0
 MAX_EXPONENT: Final = 30
 # A success this long after the end of a cool-down proves the far side well again.
 COOL_CLEAR_AFTER: Final = 120.0
+DAY: Final = 86_400.0
+# How long ended jobs are kept where the queue's row says nothing.
+KEEP: Final = {State.SUCCEEDED: 7 * DAY, State.CANCELLED: 7 * DAY, State.FAILED: 30 * DAY}
+# In a row of retention: kept without end. (None means the built-in, as in every setting.)
+FOR_EVER: Final = -1.0
 
 
 class Queue(Struct, frozen=True, kw_only=True):
@@ -29,6 +37,36 @@ class Queue(Struct, frozen=True, kw_only=True):
     max_workers: int | None = None  # of the whole cluster; None: no limit
     cool_until: float | None = None
     cool_exponent: int = 0
+    rate: float | None = None  # claims a second, of the whole cluster; None: no limit
+    burst: int | None = None  # how many may come at once after a rest; None: what a second gives, at least 1
+    aging: float | None = None  # one step of priority for every so many seconds of waiting; None: off
+    timeout: float | None = None  # replaces that of jobs whose caller gave none
+    retry: RetryOverride | None = None
+    cool_base: float | None = None
+    cool_cap: float | None = None
+    keep_succeeded: float | None = None  # seconds; None: the built-in; FOR_EVER; 0: goes with the next pass
+    keep_failed: float | None = None
+    keep_cancelled: float | None = None
+
+
+SETTINGS: Final = (
+    "paused",
+    "paused_by",
+    "pause_reason",
+    "paused_until",
+    "max_workers",
+    "cool_until",
+    "rate",
+    "burst",
+    "aging",
+    "timeout",
+    "retry",
+    "cool_base",
+    "cool_cap",
+    "keep_succeeded",
+    "keep_failed",
+    "keep_cancelled",
+)
 
 
 class QueueStats(Struct, frozen=True, kw_only=True):
@@ -64,10 +102,37 @@ def cool(queue: Queue, hint: float | None, now: float) -> tuple[float, int]:
     """
     if queue.cool_until is not None and queue.cool_until > now:
         return max(queue.cool_until, now + (hint or 0.0)), queue.cool_exponent
-    curve = min(COOL_BASE * 2 ** min(queue.cool_exponent, MAX_EXPONENT), COOL_CAP)
+    base = COOL_BASE if queue.cool_base is None else queue.cool_base
+    cap = COOL_CAP if queue.cool_cap is None else queue.cool_cap
+    curve = min(base * 2 ** min(queue.cool_exponent, MAX_EXPONENT), cap)
     return now + max(curve, hint or 0.0), min(queue.cool_exponent + 1, MAX_EXPONENT)
 
 
 def is_recovered(queue: Queue, now: float) -> bool:
     """A success now would clear the exponent. Asked only while it is above zero, so a healthy queue's row rests."""
     return queue.cool_exponent > 0 and now >= (queue.cool_until or 0.0) + COOL_CLEAR_AFTER
+
+
+def edit(queue: Queue, change: QueueChange, now: float) -> Queue:
+    """The row after an operator's edit. The caller has compared the versions."""
+    fields: dict[str, Any] = {name: value for name in SETTINGS if (value := getattr(change, name)) is not UNSET}
+    if change.paused is True:  # a new pause inherits nothing from the last, least of all its end
+        fields = {"paused_by": None, "pause_reason": None, "paused_until": None} | fields | {"paused_at": now}
+    elif change.paused is False:
+        fields |= {"paused_at": None, "paused_by": None, "pause_reason": None, "paused_until": None}
+    if change.cool_until is None:
+        fields["cool_exponent"] = 0
+    return msgspec.structs.replace(queue, version=queue.version + 1, **fields)
+
+
+def kept(queue: Queue | None, state: State) -> float | None:
+    """For how many seconds after its end a job of this queue is kept; None: for ever."""
+    chosen = None
+    if queue is not None:
+        chosen = {
+            State.SUCCEEDED: queue.keep_succeeded,
+            State.FAILED: queue.keep_failed,
+            State.CANCELLED: queue.keep_cancelled,
+        }[state]
+    found = KEEP[state] if chosen is None else chosen
+    return None if found == FOR_EVER else found

@@ -358,18 +358,7 @@ class MemoryStorage:
         queue = self._queues.get(change.name, Queue(name=change.name))
         if change.version is not None and change.version != queue.version:
             return Applied(False, error=f"queue {change.name} has changed meanwhile (version {queue.version})")
-        fields = {
-            name: value
-            for name in ("paused", "paused_by", "pause_reason", "paused_until", "max_workers", "cool_until")
-            if (value := getattr(change, name)) is not UNSET
-        }
-        if change.paused is True:  # a new pause inherits nothing from the last, least of all its end
-            fields = {"paused_by": None, "pause_reason": None, "paused_until": None} | fields | {"paused_at": now}
-        elif change.paused is False:
-            fields |= {"paused_at": None, "paused_by": None, "pause_reason": None, "paused_until": None}
-        if change.cool_until is None:
-            fields["cool_exponent"] = 0
-        self._queues[change.name] = replace(queue, version=queue.version + 1, **fields)
+        self._queues[change.name] = queueing.edit(queue, change, now)
         return Applied(True)
 
     # The cluster -----------------------------------------------------------------------------------------------------
