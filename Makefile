@@ -12,7 +12,7 @@ JOBS   ?= 2
 .DEFAULT_GOAL := help
 
 help:  ## this list
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 26
 
 $(READY): pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Treadle needs Python 3.11 or newer")'
@@ -48,6 +48,9 @@ journeys: $(READY)  ## real processes, really killed
 
 test: check unit journeys  ## everything that gates a change
 
+test-postgres-versions: $(READY)  ## the PostgreSQL tests on servers of versions 14 to 18, with a table
+	JOBS=$(JOBS) $(BIN)/python -m tests.postgres_versions
+
 sabotage: $(READY)  ## broken storages, each of which the conformance suite must catch
 	$(BIN)/pytest -q tests/storages/test_sabotage.py -v
 
@@ -65,6 +68,6 @@ bench-postgres: $(READY)  ## the same on PostgreSQL, beside PgQueuer, Procrastin
 	$(BIN)/python -m benchmarks --suite postgres
 
 clean:
-	rm -rf $(VENV) .bench-venvs .mypy_cache .ruff_cache .hypothesis mutants dist
+	rm -rf $(VENV) .bench-venvs .postgres-servers .mypy_cache .ruff_cache .hypothesis mutants dist
 
-.PHONY: help setup demo check quick unit journeys test sabotage mutants docs bench bench-postgres clean
+.PHONY: help setup demo check quick unit journeys test test-postgres-versions sabotage mutants docs bench bench-postgres clean

@@ -11,8 +11,10 @@ import click
 from treadle.cli import root
 from treadle.config import SETTINGS, shown
 from treadle.core import backoff, lifecycle
+from treadle.core import settings as queue_settings
 from treadle.core.backoff import Retry
 from treadle.core.duration import words
+from treadle.runtime import metrics
 
 DOCS = Path(__file__).parent
 
@@ -22,6 +24,8 @@ def pages() -> dict[Path, str]:
     return {
         DOCS / "reference" / "cli.md": cli_page(),
         DOCS / "reference" / "settings.md": settings_page(),
+        DOCS / "metrics.md": with_part(DOCS / "metrics.md", "metrics", metrics_tables()),
+        DOCS / "queues.md": with_part(DOCS / "queues.md", "settings", queue_table()),
         DOCS / "retries.md": with_part(DOCS / "retries.md", "backoff", backoff_table()),
         DOCS / "guarantees.md": with_part(DOCS / "guarantees.md", "states", f"```mermaid\n{lifecycle.diagram()}\n```"),
     }
@@ -38,6 +42,29 @@ def backoff_table() -> str:
     total = sum(delay for _, delay in rows)
     lines = ["| after attempt | delay |", "|---|---|", *(f"| {attempt} | {words(delay)} |" for attempt, delay in rows)]
     return "\n".join([*lines, "", f"About {words(round(total / 60) * 60)} in all."])
+
+
+def metrics_tables() -> str:
+    heads = {
+        "shared": "Of the cluster, and so the same from every worker: take the maximum over them.",
+        "own": "Of one worker: add them up.",
+    }
+    lines: list[str] = []
+    for part, members in metrics.describe().items():
+        lines += [heads[part], "", "| name | kind | labels | meaning |", "|---|---|---|---|"]
+        for each in members:
+            labels = ", ".join(f"`{label}`" for label in each.labels)
+            lines.append(f"| `{each.name}` | {each.kind} | {labels} | {each.meaning} |")
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def queue_table() -> str:
+    lines = ["| setting | flag | meaning | built in |", "|---|---|---|---|"]
+    for each in queue_settings.SETTINGS:
+        flag = f"--{each.name.replace('_', '-')} {each.example}"
+        lines.append(f"| `{each.name}` | `{flag}` | {each.says} | {each.built_in} |")
+    return "\n".join(lines)
 
 
 def settings_page() -> str:

@@ -72,6 +72,17 @@ class Server:
             shutil.chown(self.directory, "nobody")
         self._run("initdb", "-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C", "-N")
 
+    def create_from(self, primary: Server) -> None:
+        """As a standby that follows another server from now on."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        if os.getuid() == 0:
+            shutil.chown(self.directory, "nobody")
+        self._run("pg_basebackup", "-D", str(self.data), "-d", primary.url, "-R", "-X", "stream", "-c", "fast")
+
+    def promote(self) -> None:
+        """Make a standby the primary."""
+        self._run("pg_ctl", "-D", str(self.data), "-w", "-t", str(int(PATIENCE)), "promote")
+
     def start(self) -> None:
         settings = {**self.settings, "port": str(self.port), "unix_socket_directories": str(self.directory)}
         settings["listen_addresses"] = "127.0.0.1"
@@ -144,6 +155,20 @@ def a_server(*, fast: bool = True, **settings: str) -> Iterator[Server]:
     server = Server(Path(tempfile.mkdtemp(prefix="treadle-pg-")) / "pg", _needed(), fast=fast, **settings)
     server.directory.parent.chmod(0o755)
     server.create()
+    server.start()
+    try:
+        yield server
+    finally:
+        server.remove()
+        shutil.rmtree(server.directory.parent, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def a_standby(primary: Server, **settings: str) -> Iterator[Server]:
+    """A second server that follows the first, for one test alone."""
+    server = Server(Path(tempfile.mkdtemp(prefix="treadle-pg-")) / "pg", primary.programs, **settings)
+    server.directory.parent.chmod(0o755)
+    server.create_from(primary)
     server.start()
     try:
         yield server
@@ -241,3 +266,12 @@ def _locked(directory: Path) -> Generator[dict[str, Any]]:
 def a_schema() -> str:
     """A name that no other test has."""
     return f"treadle_{secrets.token_hex(6)}"
+
+
+def make_roles(connection: Any, script: str) -> None:
+    """Run the roles' script. Roles belong to the whole server: not by two test processes at once."""
+    connection.execute("select pg_advisory_lock(4711)")
+    try:
+        connection.execute(script)
+    finally:
+        connection.execute("select pg_advisory_unlock(4711)")

@@ -118,6 +118,7 @@ def test_the_url_is_the_arguments_then_the_environments_then_the_files(
         ("sqlite:///", "names a file"),
         ("sqlite:///:memory:", "use memory://"),
         ("sqlite:///x.db?mode=ro", "no options after"),
+        ("postgresql://u:secret@h1:5432,h2:none/d", "cannot be read"),
     ],
 )
 def test_a_url_that_names_no_storage_is_refused_at_once(url: str, said: str) -> None:

@@ -14,6 +14,7 @@ from treadle.config import (
     Limits,
     Setting,
     Timing,
+    address,
     load,
     masked,
     shown,
@@ -27,6 +28,7 @@ CHOSEN: dict[str, tuple[str, object]] = {
     "url": ("sqlite:////srv/shop.db", "sqlite:////srv/shop.db"),
     "queues": ("mail:10,default", (DeclaredQueue("mail", 10), DeclaredQueue("default"))),
     "slots": ("7", 7),
+    "pod_slots": ("20", 20),
     "batch": ("64", 64),
     "threads": ("3", 3),
     "lease": ("2m", 120.0),
@@ -39,16 +41,21 @@ CHOSEN: dict[str, tuple[str, object]] = {
     "overdue": ("1m", 60.0),
     "leader_ttl": ("20s", 20.0),
     "leader_every": ("2s", 2.0),
+    "balance": ("1s", 1.0),
     "call": ("3s", 3.0),
     "loop_lag": ("2s", 2.0),
     "loop_limit": ("1h30m", 5400.0),
     "start_jitter": ("0s", 0.0),
     "synchronous": ("normal", "normal"),
+    "loop": ("asyncio", "asyncio"),
     "schema": ("shop_jobs", "shop_jobs"),
     "listen_url": ("postgresql://db:5432/shop", "postgresql://db:5432/shop"),
+    "auto_migrate": ("yes", True),
     "env": ("staging", "staging"),
     "color": ("#b5651d", "#b5651d"),
     "production": ("true", True),
+    "no_lead": ("yes", True),
+    "health": ("9464", "127.0.0.1:9464"),
     "log_level": ("DEBUG", "debug"),
     "log_format": ("json", "json"),
     "worker_prefix": ("shop", "shop"),
@@ -211,6 +218,13 @@ def test_a_flag_chooses_among_the_files_queues_and_keeps_what_the_file_says_of_t
         ("queues.mail = { slot = 3 }", 'did you mean "slots"?'),
         ("queues.mail = { max_workers = -1 }", "mail.max_workers must be"),
         ("queues.mail = 3", "must be a table"),
+        ("queues.mail = { rate = -1 }", "mail: rate must be above zero"),
+        ("queues.mail = { cool_base = '2d' }", "mail: cool_base must be from 1s to 24h"),
+        ("queues.mail = { agin = 3 }", 'did you mean "aging"?'),
+        ("queues.mail = { weight = 0 }", "mail.weight must be"),
+        ("queues.mail = { pod_rate = '-5/s' }", "mail.pod_rate rate must be above zero"),
+        ("queues.mail = { min = -1 }", "mail.min must be"),
+        ("pod_slots = 3\nqueues.mail = { min = 2 }\nqueues.rest = { min = 2 }", "4 together, and pod_slots is 3"),
         ("queues = 3", "must be a list"),
     ],
 )
@@ -218,6 +232,22 @@ def test_a_wrong_queue_list_says_what_is_wrong(text: str, word: str, tmp_path: P
     a_file(tmp_path, text)
     (line,) = refused(environ={}, cwd=tmp_path)
     assert word in line
+
+
+def test_a_queue_may_have_a_rate_for_each_pod(tmp_path: Path) -> None:
+    a_file(tmp_path, '[queues.mail]\npod_rate = "90/m"\nrate = "5/s"\n[queues.rest]\n')
+    config = load({}, {}, tmp_path)
+    assert [(queue.name, queue.pod_rate) for queue in config.queues] == [("mail", 1.5), ("rest", None)]
+    assert config.queues[0].seed() == {"rate": 5.0}
+
+
+def test_a_queue_may_have_a_minimum_and_a_weight(tmp_path: Path) -> None:
+    a_file(tmp_path, "pod_slots = 8\n[queues.mail]\nmin = 2\nweight = 3\n[queues.rest]\n")
+    config = load({}, {}, tmp_path)
+    assert config.limits.pod_slots == 8
+    assert [(queue.name, queue.min, queue.weight) for queue in config.queues] == [("mail", 2, 3), ("rest", 0, 1)]
+    (chosen,) = load({"queues": "mail:4"}, {}, tmp_path).queues
+    assert (chosen.slots, chosen.min, chosen.weight) == (4, 2, 3)
 
 
 def test_a_colour_is_six_hex_digits(tmp_path: Path) -> None:
@@ -288,3 +318,32 @@ def test_values_are_shown_as_people_write_them() -> None:
     assert shown("disable", frozenset({"web", "cron"})) == "cron,web"
     assert shown("production", False) == "false"
     assert shown("threads", None) == "unset"
+
+
+def test_a_queue_in_the_file_may_have_any_live_setting(tmp_path: Path) -> None:
+    a_file(tmp_path, '[queues.mail]\nrate = "90/m"\ntimeout = "5m"\nkeep_failed = "forever"\nmax_workers = 3\n')
+    (mail,) = load(cwd=tmp_path, environ={}).queues
+    assert mail.seed() == {"rate": 1.5, "timeout": 300.0, "keep_failed": -1.0, "max_workers": 3}
+    (chosen,) = load({"queues": "mail:7"}, cwd=tmp_path, environ={}).queues
+    assert (chosen.slots, chosen.seed()) == (7, mail.seed())
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ("9464", ("127.0.0.1", 9464)),
+        (":9464", ("127.0.0.1", 9464)),
+        ("0.0.0.0:80", ("0.0.0.0", 80)),
+        ("localhost:0", ("localhost", 0)),
+        ("[::1]:9464", ("::1", 9464)),
+    ],
+)
+def test_an_address_is_a_port_or_a_host_and_a_port(said: str, expected: tuple[str, int]) -> None:
+    assert address(said) == expected
+    assert address(load({"health": said}, {}).health or "") == expected
+
+
+@pytest.mark.parametrize("said", ["localhost", "localhost:", "::1:9464", "127.0.0.1:65536", "a:-1", "a:9²"])
+def test_what_is_no_address_is_refused(said: str) -> None:
+    with pytest.raises(ConfigError, match=r"health \(--health\): must be a port, or host:port"):
+        load({"health": said}, {})

@@ -26,6 +26,7 @@ from treadle import App, PayloadError, TreadleError
 from treadle.cli import root
 from treadle.config import SETTINGS, Timing
 from treadle.core import filter as filters
+from treadle.core.job import State
 from treadle.core.pod import PodCard
 from treadle.ports import Lane, Query, Want
 
@@ -416,6 +417,12 @@ async def every_verb(app: App, pod: str = "looker") -> None:
     await storage.queues()
     await storage.pods()
     await storage.facts()
+    await storage.failures()
+    await storage.operations()
+    await storage.audit()
+    for state in (State.SUCCEEDED, State.FAILED, State.CANCELLED):
+        await storage.prune(state, queue="nobody")
+    await storage.sweep()
     await storage.abandoned(10, 0.0)
     card = PodCard(id=pod, label=pod, host="h", pid=1, version="0", queues={"other": 1}, tasks=("t",), lease=30.0)
     await storage.register(card)
@@ -608,9 +615,10 @@ async def test_g12_garbage_among_the_pods_keeps_nobody_from_starting_and_rescuin
                     "insert into treadle_pod (id, card, started_at, beat_at, lease_until, boot) "
                     f"values ('p{number}' || hex(randomblob(4)), {card}, 'then', 1e300, {lease}, 'b')"
                 )
-        db.execute("insert into treadle_pod values (x'ff', '{', 1, 1, 1, x'ff', 'lost')")
-        db.execute(f"insert into treadle_pod values ({NO_UTF8}, '{{', 1, 1, 1, {NO_UTF8}, 0)")
-        db.execute("insert into treadle_pod values ('../../../tmp/x', '{', 1, 1, 1, 'b', 0)")
+        into = "insert into treadle_pod (id, card, started_at, beat_at, lease_until, boot, lost) values"
+        db.execute(f"{into} (x'ff', '{{', 1, 1, 1, x'ff', 'lost')")
+        db.execute(f"{into} ({NO_UTF8}, '{{', 1, 1, 1, {NO_UTF8}, 0)")
+        db.execute(f"{into} ('../../../tmp/x', '{{', 1, 1, 1, 'b', 0)")
         db.execute("update treadle_job set state = 'running', pod = 'p0', token = 't', attempt = 1, started_at = 1.0")
         db.commit()
     await every_verb(app)

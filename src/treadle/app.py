@@ -25,29 +25,44 @@ import functools
 import logging
 import sys
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack, cast, overload
 from urllib.parse import urlsplit
 
+import msgspec
 from msgspec import UNSET, UnsetType
 
 from . import config as settings
 from .client import Client, Router
 from .config import Limits, Timing
 from .context import Call, Door, Handle, Options, amend
-from .core import names, payload
+from .core import catalog, names, payload
+from .core import limit as limiting
+from .core import settings as checked_settings
+from .core.demand import Portion
 from .core.duration import Duration
-from .core.errors import ConfigError
+from .core.errors import ConfigError, StorageUnavailable
+from .core.partition import Partitions
+from .core.pod import Descriptor
+from .core.schedule import Declared
+from .core.settings import QueueSettings
 from .core.unique import Unique
 from .core.view import JobView
+from .core.warnings import ClusterWarning
+from .history import History
 from .hooks import HookName, Hooks
 from .keeper import Keep
-from .operators import Jobs, Pods, Queues
+from .limits import DEFAULT_TTL, Lock, Locks, RateLimits
+from .operations import Audit, Operations
+from .operators import Catalog, Jobs, Queues
+from .pods import Pods, find_warnings
 from .ports import Storage
-from .tasks import Registry
+from .schedules import Schedules
+from .tasks import Registry, Task
+from .timetable import plan_of
 
 if TYPE_CHECKING:
     from .runtime.pod import Pod
@@ -93,9 +108,12 @@ class App(Registry):
         self.name = None if name is None else _label("App name", name)
         self.url = "memory://" if storage is not None else config.url if url is None else url
         self.timing = timing or config.timing
-        self.limits = limits or config.limits
+        self._limits = limits or config.limits
         self.hooks = Hooks()
         self._declared = queues
+        self._queues: dict[str, dict[str, Any]] = {}  # declared by `queue`: name → settings that its row starts with
+        self._about: dict[str, Descriptor] = {}
+        self._told = config.queues  # what treadle.toml says of them
         self._lifespan = lifespan
         sync = synchronous or cast("Synchronous", config.synchronous)
         make = _maker(self.url, sync, self.timing.call, config) if storage is None else lambda: storage
@@ -107,6 +125,13 @@ class App(Registry):
         self.jobs = Jobs(self.client)
         self.queues = Queues(self.client)
         self.pods = Pods(self.client)
+        self.history = History(self.client)
+        self.schedules = Schedules(self.client, self.by_name.get)
+        self.limits = RateLimits(self.client)
+        self.locks = Locks(self.client)
+        self.operations = Operations(self.client)
+        self.audit = Audit(self.client)
+        self.catalog = Catalog(self.client)
 
     def __repr__(self) -> str:
         return f"<App {self.name or ''} {settings.masked(self.url)}>"
@@ -171,11 +196,84 @@ class App(Registry):
 
         return add
 
+    @overload
+    def queue(
+        self,
+        name: Partitions,
+        *,
+        description: str = "",
+        owner: str = "",
+        docs: str = "",
+        tags: Iterable[str] = (),
+        **given: Unpack[QueueSettings],
+    ) -> Partitions: ...
+    @overload
+    def queue(
+        self,
+        name: str,
+        *,
+        description: str = "",
+        owner: str = "",
+        docs: str = "",
+        tags: Iterable[str] = (),
+        **given: Unpack[QueueSettings],
+    ) -> str: ...
+    def queue(
+        self,
+        name: str | Partitions,
+        *,
+        description: str = "",
+        owner: str = "",
+        docs: str = "",
+        tags: Iterable[str] = (),
+        **given: Unpack[QueueSettings],
+    ) -> str | Partitions:
+        """Declare a queue: `mail = app.queue("mail", rate="100/m", owner="ops")`.
+
+        The first worker that serves it gives these settings to its row. Afterwards they are an operator's
+        (`app.queues.set`), and what stands here changes nothing. Answers with the name, for `@app.task(queue=mail)`.
+        """
+        members = [*name] if isinstance(name, Partitions) else [name]
+        try:
+            said = catalog.checked(description=description, owner=owner, docs=docs, tags=tags)
+            wanted = checked_settings.read(given)
+            for each in members:
+                if names.check_name("queue", each) in self._queues:
+                    raise ValueError("it is declared twice")
+        except ValueError as error:
+            raise ConfigError(f"queue {members[0]}: {error}") from None
+        for each in members:
+            self._queues[each] = wanted
+            self._about[catalog.key("queue", each)] = said
+        return name
+
+    def heed(self, queues: Iterable[settings.DeclaredQueue]) -> None:
+        """What a worker's own settings say of its queues counts, rather than what this process would read itself."""
+        self._told = tuple(queues)
+
     def door(self, task: str) -> Door:
         return self.client
 
     def _doors(self) -> list[Door]:
         return [self.client]
+
+    # Limits and locks ------------------------------------------------------------------------------------------------
+
+    def limit(self, name: str, rate: float | str, *, burst: int | None = None) -> None:
+        """Declare a rate limit of the whole cluster: `app.limit("slack", "100/m")`. At most `burst` come at once (None:
+        what a second gives, at least 1). Its row is made with these numbers; later edits by operators win."""
+        limiting.check_scope(name)
+        declared = limiting.check_rate(rate, burst)
+        if self.client.broker.declared.setdefault(name, declared) != declared:
+            raise ConfigError(f"limit {name} is declared twice, with different numbers")
+
+    def lock(self, name: str, *, ttl: Duration = DEFAULT_TTL, wait: Duration = 0.0, owner: str | None = None) -> Lock:
+        """A named lock of the whole cluster: `async with app.lock("import", ttl="5m") as lock:`, or `with`.
+
+        LockHeld if somebody else has it for longer than `wait`. Whoever gives the same `owner` (such as a job's id)
+        has the same lock: a second attempt takes up what the first one held.
+        """
+        return Lock(self.client, name, ttl=ttl, wait=wait, owner=owner)
 
     # Enqueue ---------------------------------------------------------------------------------------------------------
 
@@ -190,7 +288,8 @@ class App(Registry):
         *,
         delay: Duration | None = None,
         at: datetime | None = None,
-        queue: str | None = None,
+        queue: str | Partitions | None = None,
+        ordering_key: str | None = None,
         priority: int | None = None,
         unique: str | Unique | bool | None = None,
         tags: Iterable[str] | None = None,
@@ -219,7 +318,8 @@ class App(Registry):
         *,
         delay: Duration | None = None,
         at: datetime | None = None,
-        queue: str | None = None,
+        queue: str | Partitions | None = None,
+        ordering_key: str | None = None,
         priority: int | None = None,
         unique: str | Unique | bool | None = None,
         tags: Iterable[str] | None = None,
@@ -259,6 +359,15 @@ class App(Registry):
         task = names.check_name("task", name)
         return Call(task, payload.encode_arguments(args), amend(Options(), **options))
 
+    # Schedules -------------------------------------------------------------------------------------------------------
+
+    def declared_schedules(self) -> dict[str, Declared]:
+        """What `@app.cron` and `@app.every` declare, with the queues that this app chooses."""
+        return {
+            name: Declared(plan=plan_of(entry, self.client.prepare(entry.call)), at_once=entry.at_once)
+            for name, entry in self.timetable.items()
+        }
+
     # Work ------------------------------------------------------------------------------------------------------------
 
     @asynccontextmanager
@@ -271,23 +380,33 @@ class App(Registry):
         timing: Timing | None = None,
         limits: Limits | None = None,
         leads: bool = True,
+        pod_slots: int | None = None,
+        portions: Mapping[str, Portion] | None = None,
+        rates: Mapping[str, float | str] | None = None,
     ) -> AsyncGenerator[Pod]:
         """Run a pod on the current loop: `async with app.worker(queues=["mail"], slots={"mail": 20}):`.
 
         Without `queues` it serves those of the app, else those of the settings, else every queue of the app's tasks.
-        Leaving it stops gracefully: what does not end in time is given back.
+        `pod_slots` bounds all its queues together; `portions` says how they share it, `{"mail": Portion(least=2)}`.
+        `rates` are of this pod alone (`{"mail": "5/s"}`), so that two pods give twice as much; a rate of the whole
+        cluster is a setting of the queue. Leaving it stops gracefully: what does not end in time is given back. An
+        operator may stop it before.
         """
-        limits = limits or self.limits
+        limits = limits or self._limits
+        if pod_slots is not None:
+            limits = dataclasses.replace(limits, pod_slots=pod_slots)
         served = self._served(queues, slots, limits)
         own = None if label is None else _label("label", label)
         async with self, self.state() as state:
             pod = self.make_pod(
                 queues=served,
+                portions=portions,
                 label=None if own is None else lambda pod_id: own,
                 timing=timing,
                 limits=limits,
                 leads=leads,
                 state=state,
+                rates=_rates(rates or {}, served),
             )
             if "worker" in self.config.disable:
                 log.warning("the worker is switched off (disable): nothing runs here")
@@ -302,21 +421,36 @@ class App(Registry):
     @asynccontextmanager
     async def state(self) -> AsyncGenerator[Any]:
         """The app's lifespan, entered once per pod; yields what becomes `ctx.state`."""
+        if self.client.broker.declared:
+            try:
+                await self.client.broker.seed()
+            except StorageUnavailable as error:
+                log.warning("the declared limits are not written yet: %s", error)  # the first that takes will do it
         if self._lifespan is None:
             yield None
         else:
             async with self._lifespan(self) as state:
                 yield state
 
+    async def warnings(self) -> Sequence[ClusterWarning]:
+        """What is wrong in the cluster and will not mend itself: queues with work that no live pod serves, tasks that
+        no live pod of their queue has known for five minutes."""
+        return await find_warnings(self.client)
+
+    def warnings_sync(self) -> Sequence[ClusterWarning]:
+        return self.client.run_sync(self.warnings())
+
     def make_pod(
         self,
         *,
         queues: Mapping[str, int],
+        portions: Mapping[str, Portion] | None = None,
         label: Callable[[str], str] | None = None,
         timing: Timing | None = None,
         limits: Limits | None = None,
         leads: bool = True,
         state: Any = None,
+        rates: Mapping[str, tuple[int, float]] | None = None,
         stuck: Callable[[float], None] | None = None,
     ) -> Pod:
         """A pod on this app's storage, not yet started. The app must stay open as long as it runs."""
@@ -325,7 +459,7 @@ class App(Registry):
         from .executors.thread import ThreadExecutor
         from .runtime.pod import Pod
 
-        limits = limits or self.limits
+        limits = limits or self._limits
         named = self.config if self.name is None else dataclasses.replace(self.config, worker_prefix=self.name)
         return Pod(
             storage=self.storage,
@@ -338,10 +472,54 @@ class App(Registry):
             limits=limits,
             label=label or functools.partial(settings.worker_label, named),
             version=__version__,
-            leads=leads and "services" not in self.config.disable,
+            leads=leads and not self.config.no_lead and "services" not in self.config.disable,
             state=state,
+            portions=self._portions(queues, limits, portions),
+            declared=self.seeds(queues),
+            about=self._descriptors(queues),
+            schedules=None if "cron" in self.config.disable else self.declared_schedules,
+            rates=self._pod_rates(queues) | dict(rates or {}),
             stuck=stuck,
+            produced=self.client.produced,
+            limited=self.client.broker.limited,
         )
+
+    def _portions(
+        self, served: Iterable[str], limits: Limits, given: Mapping[str, Portion] | None
+    ) -> dict[str, Portion]:
+        told = {each.name: Portion(each.min, each.weight) for each in self._told}
+        found = {name: told[name] for name in served if name in told} | dict(given or {})
+        for name, each in found.items():
+            if each.least < 0 or each.weight < 1:
+                raise ConfigError(f"queue {name}: its least number of places is 0 or more, and its weight 1 or more")
+        kept = sum(each.least for each in found.values())
+        if limits.pod_slots is not None and kept > limits.pod_slots:
+            raise ConfigError(f"the queues' minimum places are {kept} together, and pod_slots is {limits.pod_slots}")
+        return found
+
+    def _pod_rates(self, served: Iterable[str]) -> dict[str, tuple[int, float]]:
+        """The rates of each pod alone, as the file gives them."""
+        told = {each.name: each.pod_rate for each in self._told if each.name in served}
+        return {name: limiting.check_rate(rate, None) for name, rate in told.items() if rate is not None}
+
+    def seeds(self, served: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """What the rows of these queues start with: the file's word before that of the code."""
+        told = {each.name: each.seed() for each in self._told}
+        found = {name: self._queues.get(name, {}) | told.get(name, {}) for name in served}
+        for name, seed in found.items():
+            try:
+                checked_settings.check_pairs(seed)
+            except ValueError as error:
+                raise ConfigError(f"queue {name}: {error} (one stands in the code, one in the file)") from None
+        return {name: seed for name, seed in found.items() if seed}
+
+    def _descriptors(self, served: Iterable[str]) -> dict[str, Descriptor]:
+        tasks = {
+            catalog.key("task", task.name): msgspec.structs.replace(task.about, queue=self.client.queue_of(task))
+            for task in self.tasks.values()
+        }
+        queues = (catalog.key("queue", name) for name in served)
+        return tasks | {key: self._about[key] for key in queues if key in self._about}
 
     def _served(
         self, queues: QueueList | None, slots: int | Mapping[str, int] | None, limits: Limits
@@ -351,7 +529,7 @@ class App(Registry):
         if queues is None and self.config.queues:
             found = {each.name: each.slots for each in self.config.queues}
         elif queues is None:
-            found = dict.fromkeys(sorted({self.client.queue_of(task) for task in self.tasks.values()}))
+            found = dict.fromkeys(sorted({name for task in self.tasks.values() for name in self._queues_of(task)}))
         else:
             found = _queue_list(queues)
         if not found:
@@ -364,6 +542,18 @@ class App(Registry):
             if count < 1:
                 raise ConfigError(f"queue {name} must have 1 slot or more, not {count}")
         return served
+
+    def _queues_of(self, task: Task[..., Any]) -> Iterable[str]:
+        return task.options.partitions or (self.client.queue_of(task),)
+
+
+def _rates(rates: Mapping[str, float | str], served: Mapping[str, int]) -> dict[str, tuple[int, float]]:
+    if unknown := sorted(rates.keys() - served.keys()):
+        raise ConfigError(f"a rate is given for {unknown[0]}, a queue that this worker does not serve")
+    try:
+        return {name: limiting.check_rate(rate, None) for name, rate in rates.items()}
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _label(what: str, value: str) -> str:
@@ -401,7 +591,9 @@ def _maker(url: str, synchronous: Synchronous, call_deadline: float, config: set
         return lambda: _sqlite(path, synchronous, call_deadline)
     if scheme in ("postgresql", "postgres"):
         try:
-            _ = urlsplit(url).port
+            parts = urlsplit(url)
+            for host in parts.netloc.rpartition("@")[2].split(","):  # a primary and its standbys
+                _ = urlsplit(f"//{host}").port
         except ValueError:
             raise ConfigError("the PostgreSQL URL cannot be read; for example postgresql://user@host:5432/db") from None
         return lambda: _postgres(url, call_deadline, config)
@@ -437,7 +629,13 @@ def _postgres(url: str, call_deadline: float, config: settings.Config) -> Storag
             raise
         raise ConfigError("PostgreSQL needs a driver: pip install 'treadle[postgres]'") from None
 
-    return PostgresStorage(url, schema=config.schema, listen_url=config.listen_url, call_deadline=call_deadline)
+    return PostgresStorage(
+        url,
+        schema=config.schema,
+        listen_url=config.listen_url,
+        call_deadline=call_deadline,
+        auto_migrate=config.auto_migrate,
+    )
 
 
 def _sqlite(path: str, synchronous: Synchronous, call_deadline: float) -> Storage:

@@ -10,21 +10,28 @@ loops, so every call runs on its caller's own loop; only the `_sync` twins have 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import struct
 import threading
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeVar, cast
 
+from .broker import Broker
 from .context import Call, CancelAnswer, Handle
 from .core import ids, lifecycle, names, unique
+from .core import limit as limiting
 from .core.duration import Duration, seconds, words
 from .core.errors import ConfigError, Conflict, JobNotFound, ResultTimeout, StorageTimeout, StorageUnavailable
+from .core.event import of_change
+from .core.explain import explain
 from .core.job import TERMINAL, Change, Job, NewJob, State, UniqueClaim
 from .core.unique import Unique
-from .core.view import JobView, job_view
+from .core.view import ExplanationView, JobView, explanation_view, job_view
+from .evidence import gather
 from .hooks import Hooks
 from .ports import Applied, Inserted, Storage, Wake
 from .tasks import Task
@@ -82,6 +89,20 @@ class Ids:
             self._last = value = ids.uuid7(time.time_ns() // 1_000_000, self._last, entropy)
         return ids.text(value)
 
+    def many(self, count: int) -> list[str]:
+        """As so many calls; for a bulk, a third of the price."""
+        drawn = struct.iter_unpack("<QH", os.urandom(count * 10))
+        made: list[str] = []
+        with self._lock:
+            value, now = self._last, time.time_ns() // 1_000_000
+            for low, high in drawn:
+                value = ids.uuid7(now, value, low | high << 64)
+                made.append(ids.text(value))
+            self._last = value
+        return made
+
+
+log = logging.getLogger("treadle.client")
 
 new_id: Final = Ids()  # one for the process: the order of ids is the order of enqueues in it
 if hasattr(os, "register_at_fork"):
@@ -104,6 +125,10 @@ class Client:
         self._hooks = hooks or Hooks()
         self._sleep = sleep
         self._waiters = _Waiters()
+        self.broker = Broker(self.ask)
+        # (outcome, queue, task) → how many: `inserted`, `duplicate` or `replaced`; without those of the callers' own
+        # transactions, which may yet be rolled back.
+        self.produced: Counter[tuple[str, str, str]] = Counter()
 
     @property
     def is_open(self) -> bool:
@@ -115,12 +140,12 @@ class Client:
 
     # Enqueue ---------------------------------------------------------------------------------------------------------
 
-    def prepare(self, call: Call[Any]) -> NewJob:
+    def prepare(self, call: Call[Any], drawn: str | None = None) -> NewJob:
         """The job that a Call asks for, with an id of its own."""
         options = call.options
         queue = options.queue or self._route(call.task)
         return NewJob(
-            id=options.id or new_id(),
+            id=options.id or drawn or new_id(),
             task=call.task,
             queue=queue,
             args=call.args,
@@ -182,7 +207,7 @@ class Client:
                 within = call.options.within
             elif call.options.within not in (None, within):
                 raise ValueError("enqueue_many is one transaction: all calls must have the same within=")
-        return within, [self.prepare(call) for call in calls]
+        return within, [self.prepare(call, id) for call, id in zip(calls, new_id.many(len(calls)), strict=True)]
 
     def _handles(self, inserted: Sequence[Inserted], calls: Sequence[Call[R]]) -> list[Handle[R]]:
         return [
@@ -196,6 +221,7 @@ class Client:
         except StorageUnavailable:
             await self._sleep(PAUSES[0])
             inserted = await self.ask(lambda storage: storage.insert(jobs), PAUSES[1:])
+        self.produced.update([(each.outcome, job.queue, job.task) for job, each in zip(jobs, inserted, strict=True)])
         if self._hooks.enqueued:
             for job, each in zip(jobs, inserted, strict=True):
                 if each.outcome == "inserted":
@@ -214,6 +240,15 @@ class Client:
 
     def _storage_within_sync(self) -> Storage:
         return self._keeper.current or self.run_sync(self._storage_within())
+
+    # Limits ----------------------------------------------------------------------------------------------------------
+
+    async def take_tokens(self, scope: str, n: int, wait: float) -> float | None:
+        """Take n tokens of a rate limit. None if they are had; otherwise in how many seconds they could be there."""
+        return await self.broker.take(limiting.check_scope(scope), limiting.check_amount(n), wait)
+
+    async def drain_limit(self, scope: str) -> None:
+        await self.broker.drain(limiting.check_scope(scope))
 
     # Afterwards ------------------------------------------------------------------------------------------------------
 
@@ -237,6 +272,9 @@ class Client:
 
     async def status(self, job_id: str) -> JobView:
         return job_view(await self.get(job_id))
+
+    async def explain(self, job_id: str) -> ExplanationView:
+        return explanation_view(explain(await self.ask(lambda storage: gather(storage, job_id))))
 
     async def wait_for_end(self, job_id: str, timeout: Duration | None) -> Job:
         """The job, once it has ended. A wake in this process ends the wait; what other processes do, polling finds."""
@@ -280,7 +318,7 @@ class Client:
         return self.run_sync(self.cancel(job_id))
 
     async def change(
-        self, job_id: str, decide: Callable[[Job], Change | None]
+        self, job_id: str, decide: Callable[[Job], Change | None], *, by: str | None = None
     ) -> tuple[Job, Change | None, Applied | None]:
         """Read a job, ask the core, write its Change; when somebody was faster, look again.
 
@@ -293,10 +331,20 @@ class Client:
                 return job, None, None
             applied = await self._apply(change)
             if applied.accepted:
+                await self._record(job, change, by)
                 return job, change, applied
             if applied.error is not None:
                 raise Conflict(f"job {job_id}: {applied.error}")
         raise Conflict(f"job {job_id} changes faster than it can be changed; try again")
+
+    async def _record(self, job: Job, change: Change, by: str | None) -> None:
+        """A line for the job's timeline, where its row forgets what was done to it. What was done stands without it."""
+        line = of_change(job, change, id=new_id(), by=by)
+        if line is not None:
+            try:
+                await (self._keeper.current or await self._keeper.open()).record((line,))
+            except Exception as error:
+                log.warning("job %s: %s is not in its timeline: %s", job.id, line.what, error)
 
     async def _apply(self, change: Change) -> Applied:
         sent = 0

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit, urlunsplit
 
-from .core import names
+from .core import names, settings
 from .core.duration import seconds, words
 from .core.errors import ConfigError
 
@@ -26,6 +26,8 @@ DEFAULT_URL: Final = "sqlite:///treadle.db"
 FILE: Final = "treadle.toml"
 PREFIX: Final = "TREADLE_"
 PARENTS: Final = 4
+LOOPBACK: Final = "127.0.0.1"
+LAST_PORT: Final = 65_535
 SWITCHES: Final = ("worker", "services", "cron", "web")
 
 _DEFAULT: Final = "default"
@@ -48,6 +50,7 @@ class Timing:
     overdue: float = 30.0  # how long after its deadline the Rescuer ends a run that its own pod did not
     leader_ttl: float = 15.0
     leader_every: float = 5.0
+    balance: float = 5.0  # how often the leader shares out the queues' max_workers
     call: float = 10.0  # deadline of one storage call
     loop_lag: float = 1.0  # above it the blocking stack is logged, at most once a minute
     # With no deadline of its own to go by, a loop blocked for so long makes the Heart stop renewing.
@@ -62,15 +65,25 @@ class Limits:
     slots: int = 50  # per queue, where the queue list names no number
     batch: int = 512  # jobs a turn
     threads: int | None = None  # None: min(32, cpus + 4)
+    pod_slots: int | None = None  # over all queues of a pod; None: each queue has its own, and no more is said
 
 
 @dataclass(frozen=True, slots=True)
 class DeclaredQueue:
-    """A queue that a worker is told to serve. `max_workers` seeds the queue's row, and never overwrites it."""
+    """A queue that a worker is told to serve. `max_workers` and `live` seed the queue's row, and never overwrite it."""
 
     name: str
     slots: int | None = None  # None: `Limits.slots`
     max_workers: int | None = None
+    min: int = 0  # of the pod's `pod_slots`: kept free for this queue
+    weight: int = 1  # and its part of the rest
+    pod_rate: float | None = None  # claims a second, of each pod alone; the queue's own `rate` is the cluster's
+    live: Mapping[str, Any] = field(default_factory=dict[str, Any])  # its other live settings, as the row keeps them
+
+    def seed(self) -> dict[str, Any]:
+        """What a new row starts with."""
+        own = {} if self.max_workers is None else {"max_workers": self.max_workers}
+        return {**self.live, **own}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,11 +96,15 @@ class Config:
     timing: Timing = Timing()
     limits: Limits = Limits()
     synchronous: str = "full"
+    loop: str = "auto"
     schema: str = "treadle"
     listen_url: str | None = None
+    auto_migrate: bool = False
     env: str | None = None
     color: str | None = None
     production: bool = False
+    no_lead: bool = False
+    health: str | None = None
     log_level: str = "info"
     log_format: str = "text"
     worker_prefix: str | None = None
@@ -134,6 +151,10 @@ def load(
     if config.timing.beat * 2 > config.timing.lease:
         told = " and ".join(f"{name} ({sources[name]})" for name in ("beat", "lease"))
         errors.append(f"{told}: beat must be at most half of lease, or one late beat loses every job of the pod")
+    kept = sum(queue.min for queue in config.queues)
+    if config.limits.pod_slots is not None and kept > config.limits.pod_slots:
+        place = sources["queues"]
+        errors.append(f"queues ({place}): min is {kept} together, and pod_slots is {config.limits.pod_slots}")
     if errors:
         raise ConfigError("\n".join(errors))
     return config
@@ -214,6 +235,20 @@ def _url(value: object) -> str:
     return text
 
 
+def address(text: str) -> tuple[str, int]:
+    """Host and port of `host:port`, `[host]:port`, or a port alone, which means loopback."""
+    host, _, port = text.rpartition(":")
+    host = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not (port.isascii() and port.isdigit() and int(port) <= LAST_PORT) or (":" in host and f"[{host}]" not in text):
+        raise ValueError("must be a port, or host:port, for example 127.0.0.1:9464")
+    return host or LOOPBACK, int(port)
+
+
+def _address(value: object) -> str:
+    host, port = address(str(value) if isinstance(value, int) and not isinstance(value, bool) else _text(value))
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def _identifier(value: object) -> str:
     text = _text(value)
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,62}", text):
@@ -288,16 +323,29 @@ def _queue_from_table(name: str, value: object) -> DeclaredQueue:
     names.check_name("queue", name)
     if not isinstance(value, Mapping):
         raise ValueError(f"{name} must be a table, for example queues.{name} = {{ slots = 10 }}")
-    read = {"slots": _count, "max_workers": _count_or_zero}
-    own: dict[str, int] = {}
+    read: dict[str, Callable[[object], float]] = {
+        "slots": _count,
+        "max_workers": _count_or_zero,
+        "min": _count_or_zero,
+        "weight": _count,
+        "pod_rate": settings.rate,
+    }
+    own: dict[str, Any] = {}
+    live: dict[str, object] = {}
     for key, raw in cast(Mapping[str, object], value).items():
+        if key in settings.BY_NAME and key not in read:
+            live[key] = raw
+            continue
         if key not in read:
-            raise ValueError(f'{name} has the unknown key "{key}"{_did_you_mean(key, read)}')
+            raise ValueError(f'{name} has the unknown key "{key}"{_did_you_mean(key, (*read, *settings.BY_NAME))}')
         try:
             own[key] = read[key](raw)
         except ValueError as error:
             raise ValueError(f"{name}.{key} {error}") from None
-    return DeclaredQueue(name, **own)
+    try:
+        return DeclaredQueue(name, **own, live=settings.read(live))
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:
@@ -316,6 +364,7 @@ _TIMING: Final = {
     "overdue": "how long after its deadline a run is ended from outside, if its own pod did not",
     "leader_ttl": "how long a leader is believed",
     "leader_every": "how often a leader renews, and the others ask",
+    "balance": "how often the leader shares out the queues' max_workers over the pods",
     "call": "deadline of one storage call",
     "loop_lag": "a loop blocked for longer is logged, with the stack that blocks it",
     "loop_limit": "a loop blocked for so long makes the pod end, with exit code 70",
@@ -328,11 +377,18 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("url", "the storage; in the file, `$NAME` takes it from that environment variable", _url, DEFAULT_URL),
     Setting("queues", "what a worker serves: `mail:10,default`, or in the file one table for each queue", _queues, ()),
     Setting("slots", "places per queue in one pod, where the queue list names no number", _count, Limits().slots),
+    Setting("pod_slots", "places over all queues of one pod, shared by the queues' `min` and `weight`", _count),
     Setting("batch", "how many jobs one turn takes at most", _count, Limits().batch),
     Setting("threads", "how many `def` tasks run at once; unset: min(32, cpus + 4)", _count),
     *(
         Setting(name, meaning, _seconds if name in _MAY_BE_ZERO else _duration, getattr(Timing(), name))
         for name, meaning in _TIMING.items()
+    ),
+    Setting(
+        "loop",
+        "event loop of a worker: `auto` takes uvloop where it is installed (`treadle[uvloop]`), else Python's own",
+        _one_of("auto", "asyncio", "uvloop"),
+        "auto",
     ),
     Setting(
         "synchronous",
@@ -343,9 +399,21 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     Setting("schema", "PostgreSQL: the schema that holds Treadle's tables", _identifier, "treadle"),
     Setting("listen_url", "PostgreSQL: a direct way to the server for wake-ups, where `url` leads to a pooler", _url),
+    Setting(
+        "auto_migrate",
+        "PostgreSQL: bring an older schema forward at open, as `treadle db migrate` does",
+        _yes_or_no,
+        False,
+    ),
     Setting("env", "what this place is called, in every confirmation", _text),
     Setting("color", "the colour of its name, for example `#b5651d`", _colour),
     Setting("production", "if true, `--yes` also needs `--env NAME`", _yes_or_no, False),
+    Setting("no_lead", "if true, this worker never takes the leader's duties", _yes_or_no, False),
+    Setting(
+        "health",
+        "where a worker answers /healthz, /readyz and /metrics: `127.0.0.1:9464`, or a port alone for loopback",
+        _address,
+    ),
     Setting("log_level", "debug, info, warning or error", _one_of("debug", "info", "warning", "error"), "info"),
     Setting("log_format", "text or json", _one_of("text", "json"), "text"),
     Setting("worker_prefix", "the label of a pod becomes `{prefix}-worker-{version}-{id}`; unset: the pod's id", label),
@@ -439,9 +507,8 @@ def _inherit(queues: tuple[DeclaredQueue, ...], declared: tuple[DeclaredQueue, .
     by_name = {queue.name: queue for queue in declared}
     return tuple(
         dataclasses.replace(
-            queue,
+            by_name[queue.name],
             slots=queue.slots if queue.slots is not None else by_name[queue.name].slots,
-            max_workers=by_name[queue.name].max_workers,
         )
         if queue.name in by_name
         else queue

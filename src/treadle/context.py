@@ -16,9 +16,12 @@ from msgspec import UNSET, Struct, UnsetType
 from .core import ids, names, payload
 from .core.duration import Duration, seconds
 from .core.errors import JobCancelled, JobFailed
+from .core.firing import META_FIRE_AT, META_SCHEDULE
 from .core.job import DEFAULT_MAX_ATTEMPTS, NO_TIMEOUT, ErrorEntry, Job, NewJob, State
+from .core.outcome import Throttle
+from .core.partition import Partitions
 from .core.unique import Unique
-from .core.view import ErrorView, JobView, job_view
+from .core.view import ErrorView, ExplanationView, JobView, job_view
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -43,6 +46,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """What is asked for beside the arguments, checked. Instants and durations in seconds, meta as JSON text."""
 
     queue: str | None = None
+    partitions: Partitions | None = None  # of which the ordering key has picked `queue`
     priority: int = 0
     delay: float = 0.0
     run_at: float | None = None
@@ -62,7 +66,8 @@ def amend(
     *,
     delay: Duration | None = None,
     at: datetime | None = None,
-    queue: str | None = None,
+    queue: str | Partitions | None = None,
+    ordering_key: str | None = None,
     priority: int | None = None,
     unique: str | Unique | bool | None = None,
     tags: Iterable[str] | None = None,
@@ -81,8 +86,14 @@ def amend(
         changes |= {"delay": seconds(delay, "delay"), "run_at": None}
     if at is not None:
         changes |= {"run_at": instant(at, "at"), "delay": 0.0}
+    partitions = options.partitions if queue is None else queue if isinstance(queue, Partitions) else None
     if queue is not None:
-        changes["queue"] = names.check_name("queue", queue)
+        plain = queue.name if isinstance(queue, Partitions) else names.check_name("queue", queue)
+        changes |= {"queue": plain, "partitions": partitions}
+    if ordering_key is not None:
+        if partitions is None:
+            raise ValueError('ordering_key needs a partitioned queue: queue=Partitions("email", 4)')
+        changes["queue"] = partitions.of(ordering_key)
     if priority is not None:
         changes["priority"] = names.check_priority(priority)
     if unique is not None:
@@ -174,8 +185,11 @@ class Door(Protocol):
     async def enqueue(self, call: Call[R]) -> Handle[R]: ...
     def enqueue_sync(self, call: Call[R]) -> Handle[R]: ...
     async def status(self, job_id: str) -> JobView: ...
+    async def explain(self, job_id: str) -> ExplanationView: ...
     async def wait_for_end(self, job_id: str, timeout: Duration | None) -> Job: ...
     async def cancel(self, job_id: str) -> CancelAnswer: ...
+    async def take_tokens(self, scope: str, n: int, wait: float) -> float | None: ...
+    async def drain_limit(self, scope: str) -> None: ...
     def run_sync(self, work: Coroutine[Any, Any, R]) -> R: ...
 
 
@@ -200,6 +214,10 @@ class Handle(Generic[R_co]):
         """The job as it is now."""
         return await self._door.status(self.id)
 
+    async def explain(self) -> ExplanationView:
+        """Why it is not running, or where it is: the causes in words, the one to act on first."""
+        return await self._door.explain(self.id)
+
     async def result(self, timeout: Duration | None = None) -> R_co:
         """Wait until the job has ended, and answer with what its task returned.
 
@@ -221,6 +239,9 @@ class Handle(Generic[R_co]):
 
     def status_sync(self) -> JobView:
         return self._door.run_sync(self.status())
+
+    def explain_sync(self) -> ExplanationView:
+        return self._door.run_sync(self.explain())
 
     def result_sync(self, timeout: Duration | None = None) -> R_co:
         return self._door.run_sync(self.result(timeout))
@@ -327,6 +348,17 @@ class Context(Generic[StateT]):
         return {} if self._job.meta is None else payload.decode_trusted(self._job.meta)
 
     @property
+    def schedule(self) -> str | None:
+        """The schedule that fired this job, if one did."""
+        return self.meta.get(META_SCHEDULE)
+
+    @property
+    def fire_at(self) -> datetime | None:
+        """The time that it was fired for; it may run later."""
+        at = self.meta.get(META_FIRE_AT)
+        return None if at is None else datetime.fromisoformat(at)
+
+    @property
     def token(self) -> str:
         """The fence of this run, for other systems too: fresh at every attempt, never used again."""
         return self._job.token or ""
@@ -383,6 +415,24 @@ class Context(Generic[StateT]):
 
     def enqueue_sync(self, call: Call[R]) -> Handle[R]:
         return self._outside().enqueue_sync(self._child(call))
+
+    async def limit(self, name: str, n: int = 1, wait: Duration = 0.0) -> None:
+        """Take n tokens of a rate limit before calling the far side, all or none. If they are not there within `wait`,
+        raises Throttle: the attempt costs nothing, and the queue rests until they may be there, from 1 s to 60 s.
+        UnknownLimit; ValueError if there can never be so many."""
+        missing = await self._outside().take_tokens(name, n, seconds(wait, "wait"))
+        if missing is not None:
+            raise Throttle(min(60.0, max(1.0, missing)))
+
+    def limit_sync(self, name: str, n: int = 1, wait: Duration = 0.0) -> None:
+        self._outside().run_sync(self.limit(name, n, wait))
+
+    async def drain(self, name: str) -> None:
+        """Empty a rate limit: the far side has really refused, whatever the count said. It refills by its rate."""
+        await self._outside().drain_limit(name)
+
+    def drain_sync(self, name: str) -> None:
+        self._outside().run_sync(self.drain(name))
 
     def follow(self, call: Call[Any]) -> None:
         """Insert a job together with the success of this run; if the run does not succeed, there is no such job."""

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Literal
+from typing import Final, Literal, Unpack
 
-from msgspec import UNSET, UnsetType
-
-from .client import Client
+from .client import MOST_ROUNDS, Client, new_id
 from .context import CancelAnswer, instant
+from .core import audit, catalog, lifecycle, names, retention, settings
 from .core import filter as filters
-from .core import lifecycle, names
 from .core.duration import Duration, seconds
 from .core.errors import Conflict
 from .core.job import Change, Job, QueueChange, State
 from .core.queue import Queue, QueueStats
-from .core.view import JobView, PodView, QueueView, job_view, pod_view, queue_view
-from .ports import Query
+from .core.records import FailurePage, failure_view
+from .core.settings import QueueSettings
+from .core.view import ExplanationView, JobView, QueueView, TaskView, job_view, queue_view, task_view
+from .ports import Applied, Pruned, Query
 
 LARGEST_PAGE: Final = 1000
 
@@ -48,6 +48,10 @@ class Jobs:
     async def get(self, job_id: str) -> JobView:
         """One job with its whole error history; JobNotFound."""
         return await self._client.status(job_id)
+
+    async def explain(self, job_id: str) -> ExplanationView:
+        """Why it is not running, or where it is: the causes in words, the one to act on first; JobNotFound."""
+        return await self._client.explain(job_id)
 
     async def find(
         self, filter_text: str = "", *, limit: int = 50, cursor: str | None = None, next_first: bool = False
@@ -104,6 +108,25 @@ class Jobs:
         await self._change(job_id, decide, "only a scheduled or ready job can be rescheduled")
         return "rescheduled"
 
+    async def move(self, job_id: str, queue: str) -> Literal["moved"]:
+        """Another queue for a job that has not started; its time stays. Conflict in any other state."""
+        names.check_name("queue", queue)
+        await self._change(job_id, lambda job: lifecycle.move(job, queue), "only what has not started can be moved")
+        return "moved"
+
+    async def priority(self, job_id: str, priority: int) -> Literal["reprioritised"]:
+        """Another priority for a job that has not started. Conflict in any other state."""
+        names.check_priority(priority)
+        rule = "only what has not started can be given another priority"
+        await self._change(job_id, lambda job: lifecycle.set_priority(job, priority), rule)
+        return "reprioritised"
+
+    async def failures(self, *, queue: str | None = None, task: str | None = None, limit: int = 50) -> FailurePage:
+        """Failed jobs, grouped by cause (task, exception, place), the largest group first. Of the newest 10,000."""
+        found = await self._client.ask(lambda storage: storage.failures(queue=queue, task=task, limit=limit))
+        groups = tuple(map(failure_view, found.groups))
+        return FailurePage(groups=groups, looked_at=found.looked_at, capped=found.capped)
+
     async def remove(self, job_id: str) -> RemoveAnswer:
         """Forget an ended job. One that is alive is cancelled instead, and the answer says so; JobNotFound."""
         _, change, _ = await self._client.change(job_id, lambda job: lifecycle.remove(job) or lifecycle.cancel(job))
@@ -117,6 +140,9 @@ class Jobs:
 
     def get_sync(self, job_id: str) -> JobView:
         return self._client.run_sync(self.get(job_id))
+
+    def explain_sync(self, job_id: str) -> ExplanationView:
+        return self._client.run_sync(self.explain(job_id))
 
     def find_sync(
         self, filter_text: str = "", *, limit: int = 50, cursor: str | None = None, next_first: bool = False
@@ -145,6 +171,15 @@ class Jobs:
     ) -> Literal["rescheduled"]:
         return self._client.run_sync(self.reschedule(job_id, delay=delay, at=at))
 
+    def move_sync(self, job_id: str, queue: str) -> Literal["moved"]:
+        return self._client.run_sync(self.move(job_id, queue))
+
+    def priority_sync(self, job_id: str, priority: int) -> Literal["reprioritised"]:
+        return self._client.run_sync(self.priority(job_id, priority))
+
+    def failures_sync(self, *, queue: str | None = None, task: str | None = None, limit: int = 50) -> FailurePage:
+        return self._client.run_sync(self.failures(queue=queue, task=task, limit=limit))
+
     def remove_sync(self, job_id: str) -> RemoveAnswer:
         return self._client.run_sync(self.remove(job_id))
 
@@ -159,7 +194,9 @@ class Queues:
     async def list(self) -> Sequence[QueueView]:
         stats = await self._client.ask(lambda storage: storage.queues())
         pods = await self._client.ask(lambda storage: storage.pods())
-        return [queue_view(each, [*pods]) for each in stats]
+        entries = await self._client.ask(lambda storage: storage.catalog())
+        known = {each.name: each for each in catalog.survey("queue", entries, pods, 0.0)}
+        return [queue_view(each, [*pods], known.get(each.queue.name)) for each in stats]
 
     async def get(self, name: str) -> QueueView:
         """One queue. A queue nobody has used yet is there all the same, empty, with the built-in settings."""
@@ -194,24 +231,77 @@ class Queues:
     async def resume(self, name: str, *, version: int | None = None) -> QueueView:
         return await self._edit(name, QueueChange(name=name, version=version, paused=False))
 
-    async def set(
-        self, name: str, *, max_workers: int | UnsetType | None = UNSET, version: int | None = None
-    ) -> QueueView:
-        """Live settings. `max_workers` is for the whole cluster: 0 claims nothing, None sets no limit."""
-        if isinstance(max_workers, int) and max_workers < 0:
-            raise ValueError("max_workers must be 0 or more; None sets no limit")
-        return await self._edit(name, QueueChange(name=name, version=version, max_workers=max_workers))
+    async def set(self, name: str, *, version: int | None = None, **given: Unpack[QueueSettings]) -> QueueView:
+        """Live settings: `rate="100/m"`, `max_workers=10`, `keep_failed="forever"` …; None goes back to the built-in.
+
+        What is left out stays. ValueError if one of them makes no sense; then nothing is written.
+        """
+        names.check_name("queue", name)
+        wanted = settings.read(given)
+        if not settings.is_partial(wanted):
+            return await self._edit(name, settings.change(name, wanted, version, None))
+        # The parts of the retry override are one value of the row: what is not named must be read first.
+        for _ in range(MOST_ROUNDS):
+            row = await self._row(name)
+            change = settings.change(name, wanted, row.version if version is None else version, row.retry)
+            applied = await self._send(change)
+            if applied.accepted:
+                return await self.get(name)
+            if version is not None:
+                raise Conflict(applied.error or f"queue {name} was changed by somebody else")
+        raise Conflict(f"queue {name} changes faster than it can be edited; try again")
+
+    async def scale(self, name: str, max_workers: int | None, *, version: int | None = None) -> QueueView:
+        """At most so many jobs at once in the whole cluster; 0 claims nothing, None sets no limit. Lowering it cancels
+        no run: nothing is claimed until there are fewer."""
+        return await self.set(name, version=version, max_workers=max_workers)
+
+    async def _row(self, name: str) -> Queue:
+        stats = await self._client.ask(lambda storage: storage.queues())
+        return next((each.queue for each in stats if each.queue.name == name), Queue(name=name))
 
     async def warm(self, name: str, *, version: int | None = None) -> QueueView:
         """End its cool-down at once."""
         return await self._edit(name, QueueChange(name=name, version=version, cool_until=None))
 
+    async def cool(self, name: str, duration: Duration, *, version: int | None = None) -> QueueView:
+        """Claim nothing from it for so long, as after a Throttle."""
+        until = seconds(duration, "duration") + await self._client.ask(lambda storage: storage.time())
+        return await self._edit(name, QueueChange(name=name, version=version, cool_until=until))
+
     async def _edit(self, name: str, change: QueueChange) -> QueueView:
         names.check_name("queue", name)
-        (applied,) = await self._client.ask(lambda storage: storage.apply((change,)))
+        applied = await self._send(change)
         if not applied.accepted:
             raise Conflict(applied.error or f"queue {name} was changed by somebody else")
         return await self.get(name)
+
+    async def _send(self, change: QueueChange) -> Applied:
+        (applied,) = await self._client.ask(lambda storage: storage.apply((change,)))
+        if applied.accepted:
+            line = audit.of_queue(new_id(), change)
+            await self._client.ask(lambda storage: storage.note((line,)))
+        return applied
+
+    async def prune(self, name: str) -> int:
+        """Remove its ended jobs that are over their age, now; how many."""
+        names.check_name("queue", name)
+        removed = 0
+        for state in retention.STATES:
+            mark: str | None = None
+            while True:
+                pruned = await self._prune(name, state, mark)
+                removed += pruned.removed
+                mark = pruned.mark
+                if mark is None:
+                    break
+        return removed
+
+    async def _prune(self, name: str, state: State, mark: str | None) -> Pruned:
+        return await self._client.ask(lambda storage: storage.prune(state, queue=name, mark=mark))
+
+    def prune_sync(self, name: str) -> int:
+        return self._client.run_sync(self.prune(name))
 
     def list_sync(self) -> Sequence[QueueView]:
         return self._client.run_sync(self.list())
@@ -233,26 +323,41 @@ class Queues:
     def resume_sync(self, name: str, *, version: int | None = None) -> QueueView:
         return self._client.run_sync(self.resume(name, version=version))
 
-    def set_sync(
-        self, name: str, *, max_workers: int | UnsetType | None = UNSET, version: int | None = None
-    ) -> QueueView:
-        return self._client.run_sync(self.set(name, max_workers=max_workers, version=version))
+    def set_sync(self, name: str, *, version: int | None = None, **given: Unpack[QueueSettings]) -> QueueView:
+        return self._client.run_sync(self.set(name, version=version, **given))
+
+    def scale_sync(self, name: str, max_workers: int | None, *, version: int | None = None) -> QueueView:
+        return self._client.run_sync(self.scale(name, max_workers, version=version))
+
+    def cool_sync(self, name: str, duration: Duration, *, version: int | None = None) -> QueueView:
+        return self._client.run_sync(self.cool(name, duration, version=version))
 
     def warm_sync(self, name: str, *, version: int | None = None) -> QueueView:
         return self._client.run_sync(self.warm(name, version=version))
 
 
-class Pods:
-    """`app.pods`: the workers, the lapsed and the lost among them until upkeep forgets them."""
+class Catalog:
+    """`app.catalog`: what pods say of the tasks they know, those of former deployments among them."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
-    async def list(self) -> Sequence[PodView]:
-        return [pod_view(pod) for pod in await self._client.ask(lambda storage: storage.pods())]
+    async def tasks(self) -> Sequence[TaskView]:
+        """All known tasks by name, with who owns them, which live pods know them and where those disagree."""
+        entries = await self._client.ask(lambda storage: storage.catalog())
+        pods = await self._client.ask(lambda storage: storage.pods())
+        now = await self._client.ask(lambda storage: storage.time())
+        return [task_view(known) for known in catalog.survey("task", entries, pods, now)]
 
-    def list_sync(self) -> Sequence[PodView]:
-        return self._client.run_sync(self.list())
+    async def task(self, name: str) -> TaskView | None:
+        """One task; None if no pod has ever told of it."""
+        return next((task for task in await self.tasks() if task.name == name), None)
+
+    def tasks_sync(self) -> Sequence[TaskView]:
+        return self._client.run_sync(self.tasks())
+
+    def task_sync(self, name: str) -> TaskView | None:
+        return self._client.run_sync(self.task(name))
 
 
 def _when(delay: Duration | None, at: datetime | None) -> tuple[float, float | None]:

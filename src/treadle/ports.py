@@ -23,10 +23,24 @@ from typing import Any, Literal, Protocol
 
 from msgspec import Struct
 
+from .core.audit import AuditLine
+from .core.balance import Share
+from .core.catalog import Entry
+from .core.event import Event
+from .core.failure import LOOKED_AT, Failures
 from .core.filter import Filter
+from .core.firing import Fire, Fired, FireRecord
 from .core.job import Change, Job, NewJob, QueueChange, State
-from .core.pod import Held, Pod, PodCard, Wish
+from .core.limit import Bucket, Take, Taken
+from .core.lock import Lock
+from .core.operation import Operation
+from .core.pod import Held, Pod, PodCard, PodStats, Wish
 from .core.queue import Queue, QueueStats
+from .core.reading import Reading
+from .core.record import Record
+from .core.rollup import Rollup, What
+from .core.schedule import Schedule
+from .core.warnings import DueTask
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Values that cross the storage port
@@ -127,11 +141,20 @@ class Query(Struct, frozen=True, kw_only=True):
 
 class Page(Struct, frozen=True, kw_only=True):
     """One page of jobs, each with its last error only. `newest_only` is set when terms that no index serves were
-    answered from that many of the newest rows instead of from all."""
+    answered from that many of the newest rows instead of from all; `resume` is then the cursor by which the look goes
+    on behind them, for whoever must see all."""
 
     jobs: Sequence[Job]
     next: str | None = None
     newest_only: int | None = None
+    resume: str | None = None
+
+
+class Pruned(Struct, frozen=True):
+    """What one call of `prune` has done. `mark` asks for what comes after it; None: all of the state was seen."""
+
+    removed: int
+    mark: str | None = None
 
 
 class Fact(Struct, frozen=True):
@@ -147,6 +170,31 @@ class SchemaStatus(Struct, frozen=True, kw_only=True):
     current: int  # 0: nothing there yet
     newest: int  # what this code brings
     pending: tuple[str, ...] = ()
+
+
+class Dumped(Struct, frozen=True):
+    """A page of rows. `next` asks for the one after it; None: that was the last. `damaged` names rows that no code of
+    ours can have written: they are left out."""
+
+    records: Sequence[Record]
+    next: str | None = None
+    damaged: Sequence[str] = ()
+
+
+class Loaded(Struct, frozen=True):
+    """What became of one record: `same` and `differs` say that its row was there before, and was left alone."""
+
+    outcome: Literal["written", "same", "differs", "refused"]
+    error: str = ""  # which columns differ, or why it was refused
+
+
+class Vitals(Struct, frozen=True, kw_only=True):
+    """How large a storage is and how it is used, as far as it can tell; None: it cannot."""
+
+    bytes: int | None = None
+    wal_bytes: int | None = None
+    connections: int | None = None
+    disk_free: int | None = None
 
 
 class Wake(Struct, frozen=True):
@@ -230,7 +278,24 @@ class Storage(Protocol):
         completes it."""
         ...
 
-    async def schema(self) -> SchemaStatus: ...
+    async def schema(self) -> SchemaStatus:
+        """Which schema there is. This, `plan` and `migrate` also work where `open` was not called, or has refused the
+        schema as too old; only `migrate` writes."""
+        ...
+
+    async def plan(self) -> Sequence[str]:
+        """What `migrate` would do, a line for each migration."""
+        ...
+
+    def sql(self, current: int = 0) -> str:
+        """The statements of all migrations after `current`, for a person to read or to run; empty if there are none.
+        Needs no connection."""
+        ...
+
+    def roles(self, prefix: str = "treadle") -> str | None:
+        """The statements that make the roles PREFIX_owner, _migrator, _worker, _enqueuer and _viewer and give each what
+        it needs; None if there is no such thing here."""
+        ...
 
     # The hot path ----------------------------------------------------------------------------------------------------
 
@@ -277,11 +342,23 @@ class Storage(Protocol):
         """Make a pod known, with a lease from now. Queues that it serves get their rows."""
         ...
 
-    async def beat(self, pod: str, lease: float, runs: Sequence[RunReport], *, renew: bool = True) -> Beaten:
+    async def beat(
+        self,
+        pod: str,
+        lease: float,
+        runs: Sequence[RunReport],
+        *,
+        renew: bool = True,
+        stats: PodStats | None = None,
+        stacks: str | None = None,
+    ) -> Beaten:
         """Renew the pod's lease and hear what concerns it. Names the runs in hand, so that operators see their slots;
-        answers with the claims it is believed to hold, cancels wanted among them. A pod that was declared lost, or
-        is unknown, is told so and nothing is renewed. A lapsed lease that nobody acted on is renewed: expiry alone
-        takes nothing away. With `renew=False` it only asks."""
+        answers with the claims it is believed to hold, cancels wanted among them, with the queues' settings, its shares
+        and what an operator wants of it. A pod that was declared lost, or is unknown, is told so and nothing is
+        renewed. A lapsed lease that nobody acted on is renewed: expiry alone takes nothing away.
+
+        `stats` and `stacks` are kept for people to see; None leaves what was said before. With `renew=False` it only
+        asks, and nothing is written."""
         ...
 
     async def sign_off(self, pod: str) -> None:
@@ -295,6 +372,16 @@ class Storage(Protocol):
 
     async def step_down(self, pod: str) -> None: ...
 
+    async def order_pod(self, pod: str, wish: Wish | None, *, stacks: bool = False, by: str | None = None) -> bool:
+        """What an operator wants of a pod: heard with its next beat, which a wake (`settings`) asks for. None leaves
+        the last wish as it is; `stacks` asks for a dump. False: there is no such live pod."""
+        ...
+
+    async def save_shares(self, shares: Sequence[Share]) -> None:
+        """Write what the Balancer has decided, and wake the pods to hear of it. A share of None is removed, and one of
+        a pod that is not registered is not written. A pod that signs off takes its shares with it."""
+        ...
+
     async def abandoned(self, limit: int, overdue: float) -> Sequence[Abandoned]:
         """Running jobs that need a rescue: those of pods without a live lease (or proven dead, where the storage can
         prove it), and those whose deadline passed more than `overdue` seconds ago. At most `limit`.
@@ -302,6 +389,76 @@ class Storage(Protocol):
         Proving a pod dead declares it lost. A rescue Change (`if_lapsed`) is checked again when it is written, and
         declares the pod lost in the same transaction: of a beat and a rescue exactly one wins.
         """
+        ...
+
+    # Schedules -------------------------------------------------------------------------------------------------------
+
+    async def schedules(self) -> tuple[float, Sequence[Schedule]]:
+        """The storage's clock, and all schedules by name, the removed among them. The clock is read first: a cursor may
+        be later than it."""
+        ...
+
+    async def save_schedule(self, schedule: Schedule, expected_version: int, *, cursor: float | None = None) -> bool:
+        """Write a definition over the version before it; with 0 there must be none yet. False: another version is
+        there. It leaves the progress, which a fire may be writing at the same time; only a cursor that is given moves.
+        Sent again, it finds its own work and answers as the first time."""
+        ...
+
+    async def fire(self, wish: Fire) -> Fired:
+        """Fire a schedule, in one transaction: hold the row, ask `core.firing.settle`, insert the jobs, record each
+        fire time (unique), write the progress. All of it, or nothing. Sent again, it changes nothing and answers as
+        the first time. Wakes listeners of the queues, after the commit."""
+        ...
+
+    async def fires(self, name: str, limit: int = 100) -> Sequence[FireRecord]:
+        """The newest fires of a schedule, newest first, as far as they are kept."""
+        ...
+
+    # Limits and locks ------------------------------------------------------------------------------------------------
+
+    async def take(self, wishes: Sequence[Take]) -> Sequence[Taken]:
+        """Take tokens from the buckets of these scopes, each scope once, and answer for each, in order.
+
+        What a bucket gives is decided in `core.limit`: the storage loads the row, locked, asks, and saves. The bucket
+        of a queue's rate (`core.limit.OF_A_QUEUE` and its name) has its settings from the queue's row at every take,
+        and is made when it is first needed; a queue without a rate gives all that is wanted. Any other scope that is
+        not there is answered so. Sent again, it takes again: what the lost answer gave is forfeited.
+        """
+        ...
+
+    async def limits(self) -> Sequence[Bucket]:
+        """All buckets as they stand now, by name."""
+        ...
+
+    async def save_limit(self, scope: str, capacity: int, refill: float, expected: int | None = None) -> Bucket | None:
+        """Make or change a limit; with `expected`, only if that is its version (0: only if it is not there). The
+        bucket as it is now, or None if another version is there."""
+        ...
+
+    async def drain_limit(self, scope: str) -> bool:
+        """Empty a bucket. Whether there is one."""
+        ...
+
+    async def remove_limit(self, scope: str) -> bool:
+        """Whether it was there."""
+        ...
+
+    async def seize(self, name: str, owner: str, ttl: float) -> Lock:
+        """Take a named lock for `ttl` seconds, or take it anew if `owner` has it already. Answers with the lock as it
+        is now: whoever owns it. Its fence rises with every change of owner and never comes again, whatever was freed
+        or swept meanwhile. A lock that is over may be taken by anybody."""
+        ...
+
+    async def free(self, name: str, owner: str | None) -> bool:
+        """Let go of a lock that `owner` has (None: whoever has it). Whether it was so."""
+        ...
+
+    async def locks(self) -> Sequence[Lock]:
+        """The locks that are held, by name."""
+        ...
+
+    async def sweep_locks(self) -> int:
+        """Forget the locks that are over; how many."""
         ...
 
     # Signals ---------------------------------------------------------------------------------------------------------
@@ -323,6 +480,10 @@ class Storage(Protocol):
 
     # Reads, never on the hot path ------------------------------------------------------------------------------------
 
+    async def time(self) -> float:
+        """The storage's clock, for whoever tells people how long something will take."""
+        ...
+
     async def get(self, ids: Sequence[str]) -> Sequence[Job]:
         """The jobs with these ids, with their whole error history; unknown ids are left out."""
         ...
@@ -335,11 +496,135 @@ class Storage(Protocol):
 
     async def queues(self) -> Sequence[QueueStats]: ...
 
+    async def catalog(self) -> Sequence[Entry]:
+        """What pods have said of their tasks and queues (`PodCard.about`), those of pods long gone among it: of each
+        the last word, and when a pod that says so last registered or signed off. By kind and name."""
+        ...
+
     async def pods(self) -> Sequence[Pod]:
         """All registered pods, the lapsed and the lost among them, until upkeep removes their rows."""
         ...
 
+    async def due_tasks(self) -> Sequence[DueTask]:
+        """Which tasks have jobs that could start now, by queue: to find those that nobody knows. Must be cheap however
+        many jobs there are: counts stop at a thousand, and a storage that has no order by task may look only at the
+        thousand that come first in each queue and priority. What nobody claims ends up there."""
+        ...
+
+    # Moving to another storage ---------------------------------------------------------------------------------------
+
+    def kinds(self) -> Sequence[str]:
+        """What `dump` and `load` know, in the order in which it must be loaded: queues, jobs, then every other table.
+
+        How a table joins: by its name alone. A table that a migration makes is a kind, named as in the migration
+        without the prefix (`treadle_`, or the schema), with its columns as they are; it needs a primary key (or
+        not-null columns that do for one), and the same name and columns in every storage. One whose rows mean
+        nothing elsewhere (pods and their leases, what is worked out from other rows) is named in `APART` of
+        each storage's `copy` instead. Rows that hang on a job's row, as its errors do, travel inside the job's
+        record. A storage that is not durable may know fewer kinds.
+        """
+        ...
+
+    async def dump(self, kind: str, cursor: str | None = None, limit: int = 500) -> Dumped:
+        """A page of at most `limit` rows, as records (see `core.record`), in whatever order is cheap to go on from; a
+        job's `seq` says where it stands. Changes nothing."""
+        ...
+
+    async def load(self, kind: str, records: Sequence[Record]) -> Sequence[Loaded]:
+        """Write rows as they are, ids, counts, instants and places included, and answer for each, in order. A row that
+        is there already is compared, never overwritten, unless it is a queue that nobody has set; so the call may be
+        repeated. A job whose place is taken goes to the end. A bad record is refused alone. Nobody is woken."""
+        ...
+
+    async def failures(
+        self, *, queue: str | None = None, task: str | None = None, limit: int = 50, most: int = LOOKED_AT
+    ) -> Failures:
+        """Failed jobs, grouped by cause: the largest groups, at most `limit`, of the newest `most` failures."""
+        ...
+
+    # Operations and the audit ----------------------------------------------------------------------------------------
+
+    async def save_operation(self, operation: Operation, expected: int | None) -> Operation | None:
+        """Write an Operation's row and what the audit says of it (`operation.written`, `operation.line`), in one
+        commit; the row as it is now. None if it has another version than `expected`. Without `expected` it is new:
+        sent again, it is left as it is and answered as it is."""
+        ...
+
+    async def operation(self, id: str) -> Operation | None: ...
+
+    async def operations(self, limit: int = 50) -> Sequence[Operation]:
+        """The newest first, and those that are under way before all others."""
+        ...
+
+    async def advance(
+        self, operation: Operation, changes: Sequence[Change], then: Callable[[Sequence[Applied]], Operation]
+    ) -> Operation | None:
+        """Apply a chunk's Changes, as `apply` does, and write the row that `then` makes of the answers, in one commit.
+        None, and nothing happens, if the row has another version than the one that was handed in. `then` must be
+        pure: it may be called again."""
+        ...
+
+    async def note(self, lines: Sequence[AuditLine]) -> None:
+        """Add lines to the audit, by the storage's clock. A known id is a repeat."""
+        ...
+
+    async def audit(self, limit: int = 100, before: str | None = None) -> Sequence[AuditLine]:
+        """The newest lines first; with `before`, those older than the line with this id."""
+        ...
+
+    # History: charts and timelines. No job depends on it, and none of it is worth an fsync ---------------------------
+
+    async def roll_up(self, rows: Sequence[Rollup | Reading]) -> None:
+        """Write rows, each in the place of the one with the same key: sent again, they change nothing."""
+        ...
+
+    async def rollups(
+        self,
+        resolution: int,
+        since: float,
+        until: float | None = None,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+    ) -> Sequence[Rollup]:
+        """The rows of one resolution with since ≤ at < until, oldest first."""
+        ...
+
+    async def readings(
+        self, resolution: int, since: float, until: float | None = None, *, pod: str | None = None
+    ) -> Sequence[Reading]:
+        """The same of what pods have measured of themselves."""
+        ...
+
+    async def record(self, events: Sequence[Event]) -> None:
+        """Add lines to timelines; one without a time gets that of the storage's clock. A known id is a repeat, and
+        lines about a job that is not there are dropped. They go when their job goes."""
+        ...
+
+    async def timeline(self, job_id: str) -> Sequence[Event]:
+        """The lines that were recorded about a job, oldest first; of very many, the newest thousand."""
+        ...
+
+    async def forget_history(self, what: What, age: float, limit: int = 1000) -> int:
+        """Remove at most `limit` rows that are older than `age` seconds, the oldest first. Answers with how many."""
+        ...
+
+    async def vitals(self) -> Vitals: ...
+
     # Upkeep ----------------------------------------------------------------------------------------------------------
+
+    async def prune(
+        self, state: State, *, queue: str | None = None, mark: str | None = None, limit: int = 1000
+    ) -> Pruned:
+        """Remove ended jobs of one state that their queue's retention lets go (`core.retention.rules`), with all that
+        hangs on them; of one queue only, if it is named. Looks at `limit` of them at most, the oldest first, in a
+        short transaction that no claim waits for. A success that still holds its unique key stays."""
+        ...
+
+    async def sweep(self) -> Mapping[str, int]:
+        """Forget what nobody needs any more: ended operations and lines of the audit after 90 days, unique keys whose
+        time is over. Answers with how many of which. Other tables' upkeep joins here."""
+        ...
 
     async def facts(self) -> Sequence[Fact]:
         """What `doctor` should know about this storage."""

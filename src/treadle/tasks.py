@@ -20,13 +20,15 @@ from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, Self, T
 from msgspec import UNSET, UnsetType
 
 from .context import Call, Context, Door, Handle, Options, amend, timeout_seconds, unique_rule
-from .core import names, payload
+from .core import catalog, names, payload
 from .core.backoff import Retry
 from .core.duration import Duration
 from .core.errors import ConfigError
 from .core.job import DEFAULT_TIMEOUT
+from .core.partition import Partitions
 from .core.unique import Unique
 from .signature import Function, Signature
+from .timetable import Timetable
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,12 +49,15 @@ class Task(Generic[P, R_co]):
         name: str | None = None,
         aliases: Iterable[str] = (),
         executor: ExecutorName | None = None,
-        queue: str | None = None,
+        queue: str | Partitions | None = None,
         retry: Retry | int | None = None,
         timeout: Duration | UnsetType | None = UNSET,
         priority: int = 0,
         unique: Unique | str | bool | None = None,
         tags: Iterable[str] = (),
+        description: str | None = None,
+        owner: str = "",
+        docs: str = "",
     ) -> None:
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
@@ -60,17 +65,22 @@ class Task(Generic[P, R_co]):
         try:
             self.name = names.check_name("task", name or _name_of(function))
             self.aliases = tuple(names.check_name("task", alias) for alias in aliases)
-            self.queue = None if queue is None else names.check_name("queue", queue)
+            partitions = queue if isinstance(queue, Partitions) else None
+            plain = queue.name if isinstance(queue, Partitions) else queue
+            self.queue = None if plain is None else names.check_name("queue", plain)
             self.retry = _retry(retry)
             self.timeout: float | None = DEFAULT_TIMEOUT if timeout is UNSET else timeout_seconds(timeout)
             self.options = Options(
                 queue=self.queue,
+                partitions=partitions,
                 priority=names.check_priority(priority),
                 max_attempts=self.retry.max_attempts,
                 timeout=self.timeout,
                 tags=names.check_tags(tags),
                 unique=unique_rule(unique),
             )
+            said = catalog.first_line(function.__doc__) if description is None else description
+            self.about = catalog.checked(description=said, owner=owner, docs=docs, tags=self.options.tags)
             self.executor: ExecutorName = _executor(function, self.is_async, executor)
         except ValueError as error:
             raise ConfigError(f"task {name or getattr(function, '__name__', function)}: {error}") from None
@@ -90,7 +100,8 @@ class Task(Generic[P, R_co]):
         *,
         delay: Duration | None = None,
         at: dt.datetime | None = None,
-        queue: str | None = None,
+        queue: str | Partitions | None = None,
+        ordering_key: str | None = None,
         priority: int | None = None,
         unique: str | Unique | bool | None = None,
         tags: Iterable[str] | None = None,
@@ -104,7 +115,7 @@ class Task(Generic[P, R_co]):
         """The same task with other options for what is enqueued through it. Tags are added to the task's own.
 
         `unique=True` means one live job per task and arguments, `unique=False` none of the task's own rule;
-        `timeout=None` switches the deadline off.
+        `timeout=None` switches the deadline off. `ordering_key` picks one queue of the task's Partitions.
         """
         other = self.__class__.__new__(self.__class__)
         other.__dict__.update(self.__dict__)
@@ -113,6 +124,7 @@ class Task(Generic[P, R_co]):
             delay=delay,
             at=at,
             queue=queue,
+            ordering_key=ordering_key,
             priority=priority,
             unique=unique,
             tags=tags,
@@ -192,10 +204,11 @@ class Declare:
         return self._home.declare(function, self._options)
 
 
-class Registry:
+class Registry(Timetable):
     """A set of declared tasks. A library declares on one of its own, and an app includes it."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.tasks: dict[str, Task[..., Any]] = {}  # by name
         self.by_name: dict[str, Task[..., Any]] = {}  # and by alias
         # Weak: a library's registry lives as long as its module, and must not keep every app that ever included it.
@@ -216,7 +229,7 @@ class Registry:
         self,
         *,
         name: str | None = None,
-        queue: str | None = None,
+        queue: str | Partitions | None = None,
         retry: Retry | int | None = None,
         timeout: Duration | UnsetType | None = UNSET,
         priority: int = 0,
@@ -224,6 +237,9 @@ class Registry:
         unique: Unique | str | bool | None = None,
         tags: Iterable[str] = (),
         aliases: Iterable[str] = (),
+        description: str | None = None,
+        owner: str = "",
+        docs: str = "",
     ) -> Declare: ...
     def task(self, function: Function | None = None, **options: Any) -> Any:
         """Declare a function as a task.
@@ -231,7 +247,8 @@ class Registry:
         Its name is `module.function` unless `name` is given; in the module that was started (`__main__`) the name it
         has when it is imported, so that a script and its worker agree. `retry` is a Retry or a number of attempts,
         `timeout` is per attempt (1 h unless said; None switches it off). `async def` runs on the loop, `def` in a
-        thread. A first parameter that is called `ctx`, or annotated `Context`, is given by the worker.
+        thread. A first parameter that is called `ctx`, or annotated `Context`, is given by the worker. `description`
+        (the docstring's first line, unless said), `owner` and `docs` (a link) are shown to whoever looks after it.
         """
         return Declare(self, options) if function is None else self.declare(function, options)
 
@@ -261,9 +278,12 @@ class Registry:
             for task in registry.tasks.values():
                 if home.tasks.get(task.name) is not task:
                     home._check_free(task)
+            for entry in registry.timetable.values():
+                home.check_time(entry)
         for home in homes:
             for task in registry.tasks.values():
                 home._add(task)
+            home.take_over(registry.timetable.values())
         registry._parents.add(self)
 
     def find(self, name: str) -> Task[..., Any] | None:
@@ -289,6 +309,12 @@ class Registry:
         for parent in list(self._parents):
             found += [home for home in parent._upwards() if home not in found]
         return found
+
+    def _homes(self) -> list[Timetable]:
+        return [*self._upwards()]
+
+    def _knows(self, task: Task[..., Any]) -> bool:
+        return self.tasks.get(task.name) is task
 
     def _check_free(self, task: Task[..., Any]) -> None:
         for name in (task.name, *task.aliases):

@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from treadle.cli import checks
 from treadle.core.job import Job, State
 from treadle.core.view import PodView, QueueView, job_view
+from treadle.core.warnings import ClusterWarning
 from treadle.ports import Fact, SchemaStatus
 
 NOW = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -111,10 +112,12 @@ def test_a_queue_that_may_have_no_workers_is_shown() -> None:
 
 
 def test_tasks_that_no_live_pod_knows() -> None:
-    assert told(checks.tasks({"send"}, [a_pod()])) == [("D020", "ok")]
-    assert told(checks.tasks({"send", "gone"}, [a_pod()])) == [("D020", "error")]
-    assert told(checks.tasks({"send"}, [a_pod(state="lost"), a_pod(tasks=())])) == [("D020", "error")]
-    assert checks.tasks({"send"}, []) == []
+    unknown = ClusterWarning(
+        code="TREADLE-D020", kind="unknown_task", subject="task gone", text="nobody knows it", remedy="…", queue="mail"
+    )
+    assert told(checks.tasks([], has_pods=True)) == [("D020", "ok")]
+    assert told(checks.tasks([unknown], has_pods=True)) == [("D020", "error")]
+    assert checks.tasks([], has_pods=False) == []
 
 
 def test_stuck_jobs() -> None:
@@ -131,7 +134,7 @@ def test_every_code_is_written_as_people_search_for_it() -> None:
         checks.clock(NOW.timestamp(), None, []),
         *checks.pods([a_pod(leader=False), a_pod(state="lost")]),
         *checks.queues([a_queue(paused=True, max_workers=0)]),
-        *checks.tasks(set(), [a_pod()]),
+        *checks.tasks([], has_pods=True),
         checks.stuck({}, has_pods=True),
     ]
     assert all(fact.code.startswith("TREADLE-D0") and len(fact.code) == 12 for fact in facts)

@@ -3,6 +3,8 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+from treadle.storages.sqlite import migrations
+
 from .conftest import Store, Treadle
 
 
@@ -61,3 +63,40 @@ def test_memory_has_nothing_to_back_up(treadle: Treadle) -> None:
     ran = treadle("db", "backup", "copy.db", "--url", "memory://")
     assert ran.code == 78
     assert len(ran.err.splitlines()) == 1
+
+
+def test_plan_and_sql_make_nothing(treadle: Treadle, folder: Path) -> None:
+    plan = treadle("db", "plan")
+    assert plan.code == 0
+    assert plan.lines[0].startswith("0001_start: ")
+    text = treadle("db", "sql").out
+    assert text == treadle("db", "sql", "--all").out
+    assert not (folder / "treadle.db").exists()
+    with sqlite3.connect(folder / "treadle.db") as db:
+        db.executescript(text)
+    db.close()
+    assert treadle("db", "status").code == 0
+    assert treadle("db", "plan", "--json").object["plan"] == []
+    nothing = treadle("db", "sql")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert "nothing to do" in nothing.err
+
+
+def test_to_look_at_an_old_file_does_not_migrate_it(treadle: Treadle, folder: Path) -> None:
+    with sqlite3.connect(folder / "treadle.db") as db:
+        migrations.apply(db, migrations.known()[0], 0.0)
+    db.close()
+    newest = migrations.known()[-1].version
+    for _ in range(2):
+        status = treadle("db", "status", "--json")
+        assert (status.code, status.object["current"], status.object["newest"]) == (78, 1, newest)
+        assert len(treadle("db", "plan").lines) == newest - 1
+    assert treadle("db", "migrate").code == 0
+    assert treadle("db", "status").code == 0
+
+
+def test_a_storage_without_roles_says_so(treadle: Treadle) -> None:
+    for url in ("sqlite:///treadle.db", "memory://"):
+        ran = treadle("db", "roles", "--url", url)
+        assert (ran.code, len(ran.err.splitlines())) == (78, 1)
+        assert "has no roles" in ran.err

@@ -146,3 +146,22 @@ def test_what_has_ended_cannot_be_rescheduled(treadle: Treadle, store: Store) ->
     ran = treadle("jobs", "reschedule", id, "--now")
     assert ran.code == 1
     assert ran.lines == [f"{id}  succeeded: only a scheduled or ready job can be rescheduled"]
+
+
+def test_explain_says_why_and_what_to_do(treadle: Treadle, store: Store) -> None:
+    id = store.enqueue(queue="mail")
+    assert treadle("queues", "pause", "mail", "--reason", "far side down").code == 0
+    ran = treadle("jobs", "explain", id)
+    assert ran.code == 0
+    assert ran.lines[0].startswith("ready: queue mail is paused")
+    assert ran.lines[0].endswith("far side down")
+    assert ran.lines[1:] == [
+        "  try: treadle queues resume mail",
+        "also: no worker is running",
+        "  try: treadle worker --queues mail",
+    ]
+    assert ran.err == "it will not run unless somebody acts\n"
+    (found,) = treadle("jobs", "explain", id, "--json").objects
+    assert found["blocked"] is True
+    assert [cause["code"] for cause in found["causes"]] == ["paused", "no-pods"]
+    assert treadle("jobs", "explain", MISSING).code == 3

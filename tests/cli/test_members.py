@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.cli import confirm, members
+from treadle.cli import bulk, confirm, members
+from treadle.cli.output import Output
+from treadle.operations import Operations
 
 from .conftest import Store, Treadle
 
@@ -27,8 +29,9 @@ def test_a_dry_run_counts_and_changes_nothing(treadle: Treadle, store: Store) ->
     ready, ended = store.enqueue(queue="slow"), store.succeeded()
     ran = treadle("jobs", "cancel", "queue:slow,mail", "--dry-run")
     assert ran.code == 0
-    assert ran.lines[:2] == ["cancel would change 1 job of 2: 1 ready, 1 succeeded", "1 too late"]
-    assert {line.strip() for line in ran.lines[2:]} == {ready, ended}
+    assert ran.lines[:2] == ["cancel would change 1 job of 2: 1 ready, 1 succeeded", "1 too late: they have ended"]
+    assert ran.lines[2] in ("queues: 1 slow, 1 mail", "queues: 1 mail, 1 slow")
+    assert {line.strip() for line in ran.lines[-2:]} == {ready, ended}
     assert store.state(ready) == "ready"
     by_ids = treadle("jobs", "revive", ready, ended, "--dry-run", "--json").object
     assert by_ids["states"] == {"ready": 1, "succeeded": 1}
@@ -41,7 +44,8 @@ def test_without_a_terminal_a_filter_needs_yes(treadle: Treadle, store: Store) -
     assert ran.code == 2
     assert "add --yes" in ran.err
     assert store.state(id) == "ready"
-    assert treadle("jobs", "cancel", "state:ready", "--yes").lines == [f"{id}  cancelled"]
+    assert treadle("jobs", "cancel", "state:ready", "--yes").lines == ["cancel: 1 changed of 1"]
+    assert store.state(id) == "cancelled"
 
 
 def test_deleting_asks_also_for_ids(treadle: Treadle, store: Store) -> None:
@@ -56,7 +60,8 @@ def test_on_a_terminal_it_asks_and_names_the_place(treadle: Treadle, store: Stor
     assert no.code == 1
     assert "cancel 1 job: 1 ready in staging (sqlite:///treadle.db)?" in no.err
     assert store.state(id) == "ready"
-    assert treadle("jobs", "cancel", "state:ready", answer="y\n").lines == [f"{id}  cancelled"]
+    assert treadle("jobs", "cancel", "state:ready", answer="y\n").lines == ["cancel: 1 changed of 1"]
+    assert store.state(id) == "cancelled"
 
 
 @pytest.mark.usefixtures("at_a_terminal")
@@ -83,8 +88,132 @@ def test_production_without_a_name_is_refused(treadle: Treadle, store: Store, fo
     assert treadle("jobs", "cancel", store.enqueue(), "--yes").code == 78
 
 
-def test_a_filter_reaches_beyond_one_page(treadle: Treadle, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(members, "PAGE", 2)
-    ids = {store.enqueue() for _ in range(5)}
-    ran = treadle("jobs", "cancel", "state:ready", "--yes")
-    assert {line.split()[0] for line in ran.lines} == ids
+def test_a_bulk_act_needs_a_filter_or_all(treadle: Treadle, store: Store) -> None:
+    id = store.enqueue()
+    for line in ([], ["", "--yes"], ["state:ready", "--all"]):
+        ran = treadle("jobs", "cancel", *line)
+        assert ran.code == 2, line
+    assert store.state(id) == "ready"
+    assert treadle("jobs", "cancel", "--all", "--yes").lines == ["cancel: 1 changed of 1"]
+    assert store.state(id) == "cancelled"
+
+
+def test_a_filter_reaches_all_and_what_was_done_is_told_and_kept(treadle: Treadle, store: Store) -> None:
+    ended = store.succeeded()
+    for _ in range(3):
+        store.enqueue(queue="slow")
+    ran = treadle("jobs", "cancel", "queue:slow,mail", "--yes", "--by", "ann", "--reason", "too many")
+    assert ran.code == 1
+    assert ran.lines == ["cancel: 3 changed of 4, 1 too late"]
+    (done,) = treadle("operations", "list", "--json").objects
+    assert ran.err == f"operation {done['id']}\n"
+    assert (done["state"], done["by"], done["reason"], done["changed"]) == ("finished", "ann", "too many", 3)
+    assert store.state(ended) == "succeeded"
+    last, first = treadle("audit", "--json").objects
+    assert (first["act"], first["subject"], first["by"]) == ("jobs.cancel", "queue:slow,mail", "ann")
+    assert last["detail"] == "finished; matched 4, changed 3, too late 1, refused 0"
+
+
+def test_a_filter_that_does_not_parse_is_2_and_says_where(treadle: Treadle, store: Store) -> None:
+    store.enqueue()
+    ran = treadle("jobs", "cancel", "state:ready quue:mail", "--yes")
+    assert ran.code == 2
+    assert 'column 13: unknown key "quue"; did you mean "queue"?' in ran.err
+
+
+def test_jobs_are_moved_and_given_another_priority(treadle: Treadle, store: Store) -> None:
+    one, other = store.enqueue(queue="slow"), store.enqueue(queue="slow")
+    assert treadle("jobs", "move", one, "--to", "bulk").lines == [f"{one}  moved"]
+    assert treadle("jobs", "priority", one, "--to", "50").lines == [f"{one}  reprioritised"]
+    job = store.run(lambda app: app.jobs.get(one))
+    assert (job.queue, job.priority) == ("bulk", 50)
+    assert treadle("jobs", "move", "queue:slow", "--to", "bulk", "--yes").lines == ["move: 1 changed of 1"]
+    assert treadle("jobs", "priority", "queue:bulk", "--to", "-5", "--yes").lines == ["priority: 2 changed of 2"]
+    assert treadle("jobs", "reschedule", "queue:bulk", "--delay", "1h", "--yes").lines == ["reschedule: 2 changed of 2"]
+    assert store.state(other) == "scheduled"
+    assert treadle("jobs", "move", one).code == 2
+    assert treadle("jobs", "priority", one, "--to", "500").code == 2
+    running = store.running()
+    ran = treadle("jobs", "move", running, "--to", "bulk")
+    assert (ran.code, ran.lines) == (1, [f"{running}  running: only what has not started can be moved"])
+
+
+def test_failures_are_grouped_and_a_group_is_revived(treadle: Treadle, store: Store) -> None:
+    failed = store.failed()
+    (group,) = treadle("jobs", "failures", "--json").objects
+    assert (group["count"], group["sample"]) == (1, failed)
+    ran = treadle("jobs", "failures")
+    assert ran.lines[0].split()[:2] == ["count", "task"]
+    assert f"treadle jobs revive '{group['filter']}'" in ran.err
+    assert treadle("jobs", "revive", group["filter"], "--yes").lines == ["revive: 1 changed of 1"]
+    assert store.state(failed) == "ready"
+    assert "no job has failed" in treadle("jobs", "failures").err
+
+
+def test_an_operation_is_shown_stopped_and_resumed(treadle: Treadle, store: Store) -> None:
+    for _ in range(3):
+        store.enqueue()
+    begun = store.run(lambda app: app.operations.start("cancel", "state:ready", attended=True))
+    assert treadle("operations", "stop", begun.id).lines == [f"{begun.id}  stopping"]
+    assert treadle("operations", "show", begun.id, "--json").object["state"] == "stopping"
+    ran = treadle("operations", "resume", begun.id)
+    assert (ran.code, ran.lines) == (0, ["cancel: 3 changed of 3"])
+    assert "finished" in treadle("operations", "show", begun.id).out
+    assert begun.id in treadle("operations", "list").out
+    again = treadle("operations", "resume", begun.id)
+    assert again.code == 1
+    assert "nothing is left to do" in again.err
+    assert treadle("operations", "stop", begun.id).code == 1
+    missing = treadle("operations", "show", "nothing")
+    assert missing.code == 3
+    assert "`treadle operations list` has them" in missing.err
+
+
+def test_single_acts_are_in_the_audit_too(treadle: Treadle, store: Store) -> None:
+    id = store.enqueue(queue="slow")
+    assert "nothing was done" in treadle("audit").err
+    treadle("jobs", "cancel", id, "--by", "ann")
+    treadle("queues", "pause", "slow", "--reason", "down")
+    pause, cancel = treadle("audit", "--json").objects
+    assert (cancel["act"], cancel["subject"], cancel["by"]) == ("jobs.cancel", id, "ann")
+    assert (pause["act"], pause["subject"], pause["reason"]) == ("queues.pause", "slow", "down")
+    assert "jobs.cancel" in treadle("audit").out
+
+
+def test_a_queue_is_purged_and_pruned(treadle: Treadle, store: Store) -> None:
+    running, ended = store.running(), store.succeeded()
+    waiting = [store.enqueue(queue="mail") for _ in range(2)]
+    assert treadle("queues", "purge", "mail").code == 2
+    assert treadle("queues", "purge", "mail", "--dry-run").lines[0] == "cancel would change 2 jobs of 2: 2 ready"
+    assert treadle("queues", "purge", "mail", "--yes").lines == ["cancel: 2 changed of 2"]
+    assert [store.state(id) for id in (*waiting, running, ended)] == ["cancelled", "cancelled", "running", "succeeded"]
+    assert treadle("queues", "prune", "mail").lines == ["mail  0 jobs removed"]
+    store.run(lambda app: app.queues.set("mail", keep_cancelled=0))
+    assert treadle("queues", "prune", "mail", "--json").object == {"queue": "mail", "removed": 2}
+    assert treadle("queues", "purge", "mial").code == 3
+
+
+def test_where_somebody_watches_there_is_a_bar(treadle: Treadle, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bulk, "_WATCHED", 1)
+    monkeypatch.setattr(Output, "shows_progress", True)
+    for _ in range(3):
+        store.enqueue()
+    assert treadle("jobs", "cancel", "state:ready", "--yes").lines == ["cancel: 3 changed of 3"]
+
+
+@pytest.mark.usefixtures("at_a_terminal")
+@pytest.mark.parametrize(("answer", "state"), [("y\n", "stopping"), ("n\n", "running")])
+def test_ctrl_c_leaves_it_or_stops_it(
+    answer: str, state: str, treadle: Treadle, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Operations, "run", interrupted)
+    id = store.enqueue()
+    ran = treadle("jobs", "cancel", "state:ready", "--yes", answer=answer)
+    assert ran.code == 130
+    (left,) = treadle("operations", "list", "--json").objects
+    assert left["state"] == state
+    assert f"operation {left['id']}" in ran.err
+    assert store.state(id) == "ready"

@@ -54,11 +54,14 @@ def test_a_childs_command_line_has_all_but_the_number_of_processes() -> None:
     line = ["worker", "-q", "mail", "--processes", "4", "--grace=3s"]
     assert without_processes(line) == ["worker", "-q", "mail", "--grace=3s"]
     assert without_processes(["worker", "--processes=4", "--burst"]) == ["worker", "--burst"]
+    assert without_processes(["worker", "--health", "9464", "--health=:1", "-q", "a"]) == ["worker", "-q", "a"]
 
 
 def test_a_worker_id_gets_the_childs_number_and_none_stays_none() -> None:
     assert environ_of(2, {"A": "b"}, "eu") == {"A": "b", "TREADLE_WORKER_ID": "eu-2"}
     assert environ_of(2, {"A": "b"}, None) == {"A": "b"}
+    assert environ_of(1, {}, None, "[::1]:9464") == {"TREADLE_HEALTH": "[::1]:9464"}
+    assert environ_of(3, {}, None, "127.0.0.1:9464") == {"TREADLE_HEALTH": "127.0.0.1:9466"}
 
 
 def supervise(

@@ -89,17 +89,15 @@ def test_the_queues_may_come_from_environment_or_file(
     assert started["queues"] == {"mail": 50}
 
 
-def test_a_declared_limit_seeds_the_queue_once_and_never_again(
-    treadle: Treadle, shop: str, started: dict[str, Any], store: Store, folder: Path
+def test_what_the_file_says_of_a_queue_seeds_its_row(
+    treadle: Treadle, shop: str, started: dict[str, Any], folder: Path
 ) -> None:
-    (folder / "treadle.toml").write_text(f'app = "{shop}"\nqueues.mail = {{ max_workers = 4 }}\n')
+    table = '{ max_workers = 4, rate = "90/m", keep_failed = "forever" }'
+    (folder / "treadle.toml").write_text(f'app = "{shop}"\nqueues.mail = {table}\nqueues.slow = {{ slots = 2 }}\n')
     with pytest.raises(Started):
-        treadle("worker")
-    assert treadle("queues", "show", "mail", "--json").object["max_workers"] == 4
-    assert treadle("queues", "set", "mail", "--max-workers", "9").code == 0
-    with pytest.raises(Started):
-        treadle("worker")
-    assert treadle("queues", "show", "mail", "--json").object["max_workers"] == 9
+        treadle("worker", "-q", "mail:3,slow")
+    seeds = started["app"].seeds(started["queues"])
+    assert seeds == {"mail": {"max_workers": 4, "rate": 1.5, "keep_failed": -1.0}}
 
 
 def test_kill_switches(treadle: Treadle, shop: str, started: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:

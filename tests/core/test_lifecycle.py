@@ -551,6 +551,22 @@ def test_what_operators_do_is_in_the_table(job: Job, state: State, delay: float)
             assert is_in_the_table(change)
 
 
+@pytest.mark.parametrize("state", list(State))
+def test_only_what_has_not_started_can_be_moved_or_given_another_priority(state: State) -> None:
+    job = a_job(state=state)
+    moved, raised = lifecycle.move(job, "bulk"), lifecycle.set_priority(job, 7)
+    if state not in {State.WAITING, *CLAIMABLE}:
+        assert (moved, raised) == (None, None)
+        return
+    assert moved is not None
+    assert raised is not None
+    expect = frozenset({State.WAITING, *CLAIMABLE})
+    assert moved == Change(id="job", why="moved", expect=expect, queue="bulk")  # no claim is meant, no state changes
+    assert raised == Change(id="job", why="reprioritised", expect=expect, priority=7)
+    for change in (moved, raised):
+        assert all(change.why in TRANSITIONS[each, each] for each in change.expect)
+
+
 # The table ----------------------------------------------------------------------------------------------------------
 
 
@@ -571,8 +587,9 @@ def test_the_table_is_the_picture_of_the_design() -> None:
         (scheduled, running): {"claim"},
         (ready, running): {"claim"},
         (ready, scheduled): {"rescheduled"},
-        (ready, ready): {"rescheduled"},
-        (scheduled, scheduled): {"rescheduled"},
+        (ready, ready): {"rescheduled", "moved", "reprioritised"},
+        (scheduled, scheduled): {"rescheduled", "moved", "reprioritised"},
+        (waits, waits): {"moved", "reprioritised"},
         (running, succeeded): {"succeeded"},
         (running, failed): {"failed"},
         (running, cancelled): {"cancelled"},

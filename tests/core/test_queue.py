@@ -10,7 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from treadle.core.queue import COOL_CAP, COOL_CLEAR_AFTER, MAX_EXPONENT, Queue, QueueStats, cool, gate, is_recovered
+from treadle.core.job import Job, QueueChange, State
+from treadle.core.queue import (
+    COOL_CAP,
+    COOL_CLEAR_AFTER,
+    FOR_EVER,
+    MAX_EXPONENT,
+    Queue,
+    QueueStats,
+    aged,
+    as_claimed,
+    cool,
+    edit,
+    gate,
+    is_recovered,
+    kept,
+    timeout_of,
+)
 
 NOW = 1_000.0
 
@@ -128,3 +144,91 @@ def test_the_first_seconds_of_the_epoch_are_like_any_other() -> None:
 
 def test_the_built_in_numbers() -> None:
     assert (COOL_CAP, COOL_CLEAR_AFTER, MAX_EXPONENT) == (1800.0, 120.0, 30)
+
+
+@pytest.mark.parametrize(
+    ("priority", "waited", "aging", "found"),
+    [
+        (0, 1_000.0, None, 0),
+        (0, 59.9, 60.0, 0),
+        (0, 60.0, 60.0, 1),
+        (-5, 125.0, 60.0, -3),
+        (99, 600.0, 60.0, 100),
+        (0, 1e12, 0.001, 100),
+        (3, -50.0, 10.0, 3),
+    ],
+)
+def test_aging(priority: int, waited: float, aging: float | None, found: int) -> None:
+    assert aged(priority, NOW, aging, NOW + waited) == found
+
+
+@given(st.integers(-100, 100), st.floats(0, 1e6), st.floats(0, 1e6), st.floats(0.1, 1e5))
+def test_of_one_priority_nothing_overtakes_by_aging(priority: int, one: float, other: float, aging: float) -> None:
+    """Storages rely on it: what is stored in the order of run_at is in the order of claiming too."""
+    earlier, later = sorted([one, other])
+    assert aged(priority, earlier, aging, 1e6) >= aged(priority, later, aging, 1e6)
+    assert priority <= aged(priority, one, aging, 1e6) <= 100
+
+
+@pytest.mark.parametrize(
+    ("timeout", "pinned", "live", "found"),
+    [
+        (60.0, False, None, 60.0),
+        (60.0, False, 5.0, 5.0),
+        (60.0, True, 5.0, 60.0),
+        (None, False, 5.0, 5.0),
+        (60.0, False, 0.0, 0.0),
+    ],
+)
+def test_a_live_timeout_replaces_what_the_caller_did_not_choose(
+    timeout: float | None, pinned: bool, live: float | None, found: float | None
+) -> None:
+    assert timeout_of(timeout, pinned, live) == found
+
+
+@pytest.mark.parametrize(
+    ("timeout", "deadline", "found"),
+    [
+        (60.0, 160.0, 60.0),
+        (60.0, 160.0004, 60.0),
+        (60.0, 105.0, 5.0),
+        (None, 105.0, 5.0),
+        (60.0, None, 0.0),
+        (0.0, None, 0.0),
+        (None, None, None),
+    ],
+)
+def test_a_running_job_tells_the_timeout_of_its_claim(
+    timeout: float | None, deadline: float | None, found: float | None
+) -> None:
+    job = Job(id="1", task="t", queue="q", state=State.RUNNING, timeout=timeout, started_at=100.0, deadline=deadline)
+    assert as_claimed(job).timeout == found
+
+
+def test_an_edit_changes_what_it_names_and_counts() -> None:
+    row = edit(a_queue(version=3, rate=2.0), QueueChange(name="mail", max_workers=5), NOW)
+    assert (row.version, row.max_workers, row.rate) == (4, 5, 2.0)
+    assert edit(row, QueueChange(name="mail", rate=None), NOW).rate is None
+
+
+def test_a_pause_inherits_nothing_and_a_resume_forgets() -> None:
+    change = QueueChange(name="mail", paused=True, paused_by="ann", pause_reason="why", paused_until=NOW + 1)
+    paused = edit(a_queue(), change, NOW)
+    assert (paused.paused_at, paused.paused_by, paused.paused_until) == (NOW, "ann", NOW + 1)
+    again = edit(paused, QueueChange(name="mail", paused=True), NOW + 5)
+    assert (again.paused_at, again.paused_by, again.pause_reason, again.paused_until) == (NOW + 5, None, None, None)
+    open_again = edit(paused, QueueChange(name="mail", paused=False), NOW)
+    assert (open_again.paused, open_again.paused_at, open_again.paused_by) == (False, None, None)
+
+
+def test_ending_a_cool_down_clears_its_exponent() -> None:
+    cooling = a_queue(cool_until=NOW + 5, cool_exponent=3)
+    assert edit(cooling, QueueChange(name="mail", cool_until=None), NOW).cool_exponent == 0
+    assert edit(cooling, QueueChange(name="mail", cool_until=NOW + 9), NOW).cool_exponent == 3
+
+
+def test_how_long_ended_jobs_are_kept() -> None:
+    assert kept(None, State.SUCCEEDED) == 7 * 86_400
+    queue = a_queue(keep_succeeded=0.0, keep_failed=FOR_EVER)
+    assert (kept(queue, State.SUCCEEDED), kept(queue, State.FAILED)) == (0.0, None)
+    assert kept(queue, State.CANCELLED) == 7 * 86_400

@@ -8,10 +8,12 @@ from typing import Any
 
 import pytest
 
-from treadle.core.job import ErrorEntry, Job, State
-from treadle.core.pod import Pod, PodCard
-from treadle.core.queue import Queue, QueueStats
-from treadle.core.view import as_json, job_view, pod_view, queue_view, row_of
+from treadle.core.catalog import Known
+from treadle.core.explain import Cause, Explanation
+from treadle.core.job import ErrorEntry, Job, RetryOverride, State
+from treadle.core.pod import Descriptor, Pod, PodCard, PodStats
+from treadle.core.queue import FOR_EVER, Queue, QueueStats
+from treadle.core.view import as_json, explanation_view, job_view, pod_view, queue_view, row_of, task_view
 
 AT = 1_700_000_000.125
 MOMENT = datetime(2023, 11, 14, 22, 13, 20, 125_000, tzinfo=UTC)
@@ -157,7 +159,18 @@ def test_a_queue_has_the_documented_fields_in_json() -> None:
         paused_until=AT,
         max_workers=9,
         cool_until=AT,
+        cool_exponent=2,
+        rate=1.5,
+        burst=3,
+        aging=60.0,
+        timeout=0.0,
+        retry=RetryOverride(max_attempts=4, curve="fixed"),
+        keep_succeeded=0.0,
+        keep_failed=FOR_EVER,
     )
+    said = Descriptor(description="Mail", owner="ops", tags=("m",))
+    drift = ("owner: two say two",)
+    known = Known(kind="queue", name="mail", descriptor=said, pods=(), seen_at=AT, stale=False, drift=drift)
     stats = QueueStats(
         queue=queue,
         ready=1,
@@ -170,7 +183,7 @@ def test_a_queue_has_the_documented_fields_in_json() -> None:
         oldest_ready_seconds=8.5,
     )
     pods = [a_pod(), a_pod({"mail": 4, "other": 1}), a_pod({"other": 9}), a_pod(lost=True), a_pod(lease_left=0.0)]
-    assert as_json(queue_view(stats, pods)) == {
+    assert as_json(queue_view(stats, pods, known)) == {
         "name": "mail",
         "paused": True,
         "ready": 1,
@@ -191,6 +204,42 @@ def test_a_queue_has_the_documented_fields_in_json() -> None:
         "paused_until": TEXT,
         "version": 4,
         "capped_at": 10_000,
+        "cool_exponent": 2,
+        "rate": 1.5,
+        "burst": 3,
+        "aging": 60.0,
+        "timeout": 0.0,
+        "max_attempts": 4,
+        "backoff": "fixed",
+        "backoff_base": None,
+        "backoff_cap": None,
+        "cool_base": None,
+        "cool_cap": None,
+        "keep_succeeded": 0.0,
+        "keep_failed": "forever",
+        "keep_cancelled": None,
+        "description": "Mail",
+        "owner": "ops",
+        "docs": "",
+        "tags": ["m"],
+        "drift": ["owner: two say two"],
+    }
+
+
+def test_a_task_has_the_documented_fields_in_json() -> None:
+    said = Descriptor(description="Sends", owner="ops", docs="https://wiki", tags=("m",), queue="mail")
+    known = Known(kind="task", name="send", descriptor=said, pods=("a",), seen_at=AT, stale=False, drift=("x",))
+    assert as_json(task_view(known)) == {
+        "name": "send",
+        "queue": "mail",
+        "description": "Sends",
+        "owner": "ops",
+        "docs": "https://wiki",
+        "tags": ["m"],
+        "pods": ["a"],
+        "seen_at": TEXT,
+        "stale": False,
+        "drift": ["x"],
     }
 
 
@@ -200,7 +249,9 @@ def test_a_quiet_queue_shows_no_times() -> None:
 
 
 def test_a_pod_has_the_documented_fields_in_json() -> None:
-    assert as_json(pod_view(a_pod(running=2, leader=True))) == {
+    stats = PodStats(running={"mail": 2}, cpu_seconds=1.5, rss_bytes=9, loop_lag=0.1, threads=3, stuck_threads=1)
+    pod = a_pod(running=2, leader=True, stats=stats, wish_by="ann", shares={"mail": 2}, stacks_at=AT)
+    assert as_json(pod_view(pod)) == {
         "id": "pod",
         "label": "web-1",
         "host": "box",
@@ -214,6 +265,18 @@ def test_a_pod_has_the_documented_fields_in_json() -> None:
         "started_at": TEXT,
         "beat_at": TEXT,
         "lease_left": 12.5,
+        "wish": "serve",
+        "wish_by": "ann",
+        "can_lead": True,
+        "slots": None,
+        "shares": {"mail": 2},
+        "runs": {"mail": 2},
+        "cpu_seconds": 1.5,
+        "rss_bytes": 9,
+        "loop_lag": 0.1,
+        "threads": 3,
+        "stuck_threads": 1,
+        "stacks_at": TEXT,
     }
 
 
@@ -224,11 +287,14 @@ def test_a_pod_has_the_documented_fields_in_json() -> None:
         ({"lease_left": 0.0}, "lapsed", 0.0),
         ({"lease_left": -3.0}, "lapsed", 0.0),
         ({"lost": True}, "lost", 12.5),
+        ({"wish": "quiet"}, "quiet", 12.5),
+        ({"wish": "stop"}, "stopping", 12.5),
     ],
 )
 def test_a_pod_is_live_lapsed_or_lost(fields: dict[str, Any], state: str, lease_left: float) -> None:
     view = pod_view(a_pod(**fields))
     assert (view.state, view.lease_left) == (state, lease_left)
+    assert view.live is (state in ("live", "quiet", "stopping"))
 
 
 def test_the_filter_sees_the_job() -> None:
@@ -255,3 +321,16 @@ def test_the_filter_sees_where_a_job_came_from() -> None:
 def test_meta_that_is_no_object_comes_from_nowhere() -> None:
     row = row_of(a_job(meta="[1]"), stuck=False)
     assert (row.parent, row.schedule, row.meta) == (None, None, {})
+
+
+def test_an_explanation_has_instants_where_it_had_seconds() -> None:
+    cause = Cause(code="scheduled", text="due later", until=AT)
+    found = explanation_view(Explanation(id="a", state=State.SCHEDULED, summary="due later", causes=(cause,)))
+    assert found.causes[0].until == MOMENT
+    assert as_json(found) == {
+        "id": "a",
+        "state": "scheduled",
+        "summary": "due later",
+        "blocked": False,
+        "causes": [{"code": "scheduled", "text": "due later", "until": TEXT, "remedy": ""}],
+    }

@@ -46,6 +46,7 @@ QUICK = {
     "overdue": 3.0,
     "leader_ttl": 1.5,
     "leader_every": 0.5,
+    "balance": 0.5,
     "start_jitter": 0.02,
     "loop_lag": 0.5,
 }
@@ -251,6 +252,7 @@ class Stage:
             **plain,
             **own,
             "TREADLE_URL": self.url,
+            "TREADLE_LOOP": "asyncio",  # as most people have it; the journeys on PostgreSQL go by uvloop
             "JOURNEY_EFFECTS": str(self.effects_file),
             "JOURNEY_GATES": str(self.gates),
             "PYTHONDONTWRITEBYTECODE": "1",

@@ -105,6 +105,7 @@ class PostgresStage(Stage):
         url = settings.pop("url", self.url)
         return super().environ(**{"call": CALL, **settings}) | {
             "TREADLE_URL": str(url),
+            "TREADLE_LOOP": "uvloop",
             "TREADLE_SCHEMA": self.schema,
         }
 

@@ -12,7 +12,7 @@ from tests.tcp_proxy import Proxy
 
 from .stage import PostgresStage
 
-WRITES = [b"insert_1", b"claim_1", b"finish_1", b"beat_1", b"commit"]
+WRITES = [b"insert_1", b".claim_", b"finish_1", b"beat_pod_1", b"commit"]
 
 
 @pytest.mark.parametrize("when", ["before", "answer"])
@@ -27,10 +27,10 @@ def test_a_connection_cut_in_the_middle_of_a_commit_loses_and_doubles_nothing(
     traps = {words: proxy.on(words, when, times=6, chance=0.3) for words in WRITES}  # type: ignore[arg-type]
     with stage.load():
         stage.wait(
-            lambda: all(trap.left == 0 for words, trap in traps.items() if words not in (b"beat_1", b"commit")),
+            lambda: all(trap.left == 0 for words, trap in traps.items() if words not in (b"beat_pod_1", b"commit")),
             "every write was cut a few times",
         )
-        stage.wait(lambda: traps[b"beat_1"].sprung, "a beat was cut")
+        stage.wait(lambda: traps[b"beat_pod_1"].sprung, "a beat was cut")
     proxy.clear()
     stage.figures["cuts"] = sum(trap.sprung for trap in traps.values())
     stage.drain()

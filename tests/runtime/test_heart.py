@@ -57,7 +57,7 @@ class Deaf(MemoryStorage):
         self.renewals: list[bool] = []
         self.answers = False
 
-    async def beat(self, pod: str, lease: float, runs: Any, *, renew: bool = True) -> Beaten:
+    async def beat(self, pod: str, lease: float, runs: Any, *, renew: bool = True, **said: Any) -> Beaten:
         self.renewals.append(renew)
         if not self.answers:
             raise ConnectionError("no answer")
@@ -140,3 +140,16 @@ async def test_a_loop_in_time_is_not_reported(caplog: pytest.LogCaptureFixture) 
         await asyncio.sleep(0)
     assert not caplog.records
     assert heart.lag < 0.05
+
+
+async def test_a_beat_that_is_wanted_before_its_thread_is_up_is_not_forgotten() -> None:
+    storage = await a_storage()
+    heard = Heard()
+    heart = a_heart(storage, heard)
+    heart.beat_soon()  # an order, a cancel: it came in the first millisecond
+    heart.start("pod-1", time.monotonic())
+    async with asyncio.timeout(5):
+        while not heard.answers:
+            await asyncio.sleep(0.005)
+    heart.stop()
+    await heart.ended()

@@ -128,14 +128,14 @@ async def test_a_run_far_beyond_its_deadline_is_ended() -> None:
     assert (await storage.get([job]))[0].errors[-1].kind == "timeout"
 
 
-async def test_a_leader_that_cannot_renew_stops_leading_before_its_lease_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_leader_that_cannot_renew_stops_leading_before_its_lease_ends() -> None:
+    clock = FakeClock()
     storage = MemoryStorage()
     await storage.register(a_card("a"))
-    leader = Leader(storage, lambda: "a", ttl=15.0, every=5.0)
+    leader = Leader(storage, lambda: "a", ttl=15.0, every=5.0, clock=clock.steady)
     await leader.run_once()
     assert leader.leads
-    now = time.monotonic()
-    monkeypatch.setattr(time, "monotonic", lambda: now + 12.5)
+    clock.advance(12.5)
     assert not leader.leads
 
 
@@ -191,3 +191,32 @@ async def test_a_duty_that_is_not_wanted_rests() -> None:
     async with asyncio.timeout(5):
         await duty.done.wait()
     task.cancel()
+
+
+async def test_a_nudge_brings_a_duty_forward() -> None:
+    duty = Duty()
+    duty.every, duty.errors = 60.0, 0
+    a_round = Round(duty, random.Random(1), lambda: True)
+    task = asyncio.create_task(a_round.run())
+    await asyncio.sleep(0.02)
+    assert duty.calls == 0
+    a_round.nudge()
+    async with asyncio.timeout(5):
+        await duty.done.wait()
+    task.cancel()
+
+
+async def test_a_rescuer_that_lost_the_lead_while_it_looked_rescues_nothing() -> None:
+    clock = FakeClock()
+    storage = MemoryStorage(clock)
+    await storage.register(a_card("dead"))
+    await a_running_job(storage, "dead")
+    clock.advance(31)
+    told: list[Any] = []
+    rescuer = a_rescuer(storage, told)
+    rescuer._may_act = lambda: False
+    await rescuer.run_once()
+    assert told == []
+    rescuer._may_act = lambda: True
+    await rescuer.run_once()
+    assert len(told) == 1

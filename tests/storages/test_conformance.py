@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import psycopg
 import pytest
 
-from tests import postgres_server
+from tests import pooler, postgres_server
+from treadle.core.errors import StorageUnavailable
 from treadle.ports import Storage
 from treadle.storages.memory import MemoryStorage
 from treadle.storages.postgres import PostgresStorage
@@ -37,3 +43,66 @@ class TestPostgres(Suite):
 
     async def make(self, clock: FakeClock) -> Storage:
         return PostgresStorage(self.url, schema=self.schema, clock=clock)
+
+
+@pytest.fixture(scope="module")
+def pooled() -> Iterator[Cleared]:
+    """A pooler, and one schema for all cases, which costs half the time of one for each."""
+    url = postgres_server.shared_url()
+    way = parse_qs(urlsplit(url).query)
+    with psycopg.connect(url, autocommit=True) as connection:
+        cleared = Cleared(connection)
+        with pooler.a_bouncer(way["host"][0], way["port"][0], cleared.login) as bouncer:
+            cleared.url = bouncer.url
+            yield cleared
+
+
+class Cleared:
+    """A schema that can be made as it was right after its migrations, and a login of a worker's role."""
+
+    def __init__(self, connection: psycopg.Connection[Any]) -> None:
+        self.url = ""
+        self.schema = postgres_server.a_schema()
+        self.login = f"{self.schema}_login"
+        self._connection = connection
+        asyncio.run(self._make())
+        tables = self._ask(f"select tablename from pg_tables where schemaname = '{self.schema}' order by 1")
+        clear = [f"delete from {self.schema}.{name}" for (name,) in tables if name != "schema_version"]
+        self._ask(f"create schema {self.schema}_seed")
+        for (name,) in tables:
+            if name != "schema_version" and self._ask(f"select 1 from {self.schema}.{name} limit 1"):
+                seed = f"{self.schema}_seed.{name}"
+                self._ask(f"create table {seed} as table {self.schema}.{name}")
+                clear.append(f"insert into {self.schema}.{name} overriding system value table {seed}")
+        self._clear = "; ".join(clear)
+
+    async def _make(self) -> None:
+        storage = PostgresStorage(postgres_server.shared_url(), schema=self.schema)
+        await storage.open()
+        postgres_server.make_roles(self._connection, storage.roles())
+        self._ask(f"create role {self.login} login in role treadle_worker")
+        await storage.close()
+
+    def clear(self) -> None:
+        self._ask(self._clear)
+
+    def _ask(self, sql: str) -> list[Any]:
+        done = self._connection.execute(sql)  # type: ignore[call-overload]
+        return done.fetchall() if done.description else []
+
+
+class TestPooledPostgres(Suite):
+    """Through a pooler in transaction mode, where statements of one verb may meet another session each time, and as a
+    worker's role, which may do all of it but migrate."""
+
+    @pytest.fixture(autouse=True)
+    def place(self, pooled: Cleared) -> None:
+        pooled.clear()
+        self.url, self.schema = pooled.url, pooled.schema
+
+    async def make(self, clock: FakeClock) -> Storage:
+        return PostgresStorage(self.url, schema=self.schema, clock=clock)
+
+    async def test_a_migration_may_be_repeated_and_harms_nothing(self, storage: Storage) -> None:
+        with pytest.raises(StorageUnavailable, match="permission denied"):
+            await storage.migrate()

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tests import postgres_server
+from treadle import App, RetryAfter
+from treadle.config import Timing
 from treadle.core.errors import SchemaTooNew, SchemaTooOld, StorageUnavailable
 from treadle.storages.postgres import PostgresStorage, migrations
 from treadle.storages.postgres.sql import Schema
@@ -55,6 +57,19 @@ async def test_a_schema_that_is_too_old_names_the_command(admin: Any) -> None:
         await storage.open()
 
 
+async def test_an_old_schema_is_migrated_at_open_only_if_that_was_asked_for(admin: Any) -> None:
+    schema = postgres_server.a_schema()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(migrations, "known", lambda: KNOWN[:1])
+        await admin.execute(migrations.script(Schema(schema)))
+    with pytest.raises(SchemaTooOld):
+        await a_storage(schema).open()
+    storage = PostgresStorage(postgres_server.shared_url(), schema=schema, auto_migrate=True)
+    await storage.open()
+    assert not (await storage.schema()).pending
+    await storage.close()
+
+
 async def test_a_schema_from_the_future_is_refused_only_if_it_must_be(admin: Any) -> None:
     storage = a_storage()
     await storage.open()
@@ -69,6 +84,66 @@ async def test_a_schema_from_the_future_is_refused_only_if_it_must_be(admin: Any
     await admin.execute(f"update {table} set compatible_from = 999 where version = 999")
     with pytest.raises(SchemaTooNew, match="upgrade Treadle"):
         await storage.open()
+
+
+KNOWN = migrations.known()
+EXPAND = """-- compatible_from: {compatible}
+--
+-- A step of the next release that only adds.
+alter table treadle.job add column colour text not null default 'blue';
+alter table treadle.job_history add column colour text;
+alter table treadle.queue add column shape text;
+create table treadle.next_release (n integer not null primary key);
+"""
+
+
+async def test_workers_of_this_version_run_through_an_expanding_step(
+    admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Expand, then contract: a database may be a version ahead of the workers on it, while they work."""
+    storage = a_storage()
+    app = App(storage=storage, timing=Timing(poll=0.02, scan=0.2, start_jitter=0.0))
+    ran: list[int] = []
+
+    @app.task(retry=5)
+    async def count(n: int) -> int:
+        ran.append(n)
+        if n % 10 == 0 and ran.count(n) == 1:
+            raise RetryAfter(0.01)
+        return n
+
+    newest = migrations.known()[-1].version
+    step = migrations.Migration(newest + 1, f"{newest + 1:04}_next", EXPAND.format(compatible=newest))
+    last = step.text.replace(f"compatible_from: {newest}", f"compatible_from: {newest + 2}").replace("next_", "last_")
+    last = last.replace("colour", "sound").replace("shape", "smell")
+    handles: list[Any] = []
+    async with app.worker("default:8"):
+        for n in range(100):
+            handles.append(await count.enqueue(n))
+        later = a_storage(storage.schema_name)
+        with monkeypatch.context() as patch:
+            patch.setattr(migrations, "known", lambda: (*KNOWN, step))
+            assert (await later.migrate()).current == newest + 1
+        for n in range(100, 200):
+            handles.append(await count.enqueue(n))
+        for handle in handles:
+            assert isinstance(await handle.result(timeout=20), int)
+        # A new process of this version may come, too; it is told nothing is pending.
+        newcomer = a_storage(storage.schema_name)
+        await newcomer.open()
+        assert (await newcomer.schema()).current == newest + 1
+        assert only(await newcomer.insert([a_job()])).outcome == "inserted"
+        await newcomer.close()
+    assert {*ran} == {*range(200)}
+    table = f"{storage.schema_name}.job_history"
+    assert await admin.fetchval(f"select count(*) from {table} where state = 'succeeded'") == 200
+    # The contracting step comes a release later, and is not for this version.
+    with monkeypatch.context() as patch:
+        end = migrations.Migration(newest + 2, f"{newest + 2:04}_last", last)
+        patch.setattr(migrations, "known", lambda: (*KNOWN, step, end))
+        await later.migrate()
+    with pytest.raises(SchemaTooNew, match=f"knows schema {newest + 2} or newer"):
+        await a_storage(storage.schema_name).open()
 
 
 async def test_tables_of_somebody_else_are_left_alone(admin: Any) -> None:
@@ -93,11 +168,10 @@ async def test_a_migration_that_fails_half_way_leaves_nothing(admin: Any, monkey
     assert await admin.fetchval("select to_regclass($1)", f"{storage.schema_name}.x") is None
     with pytest.raises(SchemaTooOld):
         await storage.open()
-    # Only the first step was applied: the command completes it.
-    other = a_storage(storage.schema_name)
-    other._desks.open()
-    assert not (await other.migrate()).pending
-    await other.close()
+    # Only the first step was applied: the command completes it, on a storage that could not be opened.
+    assert not (await storage.migrate()).pending
+    await storage.open()
+    await storage.close()
 
 
 async def test_the_printed_sql_makes_the_same_schema(admin: Any) -> None:
@@ -111,31 +185,21 @@ async def test_the_printed_sql_makes_the_same_schema(admin: Any) -> None:
     assert migrations.plan(migrations.known()[-1].version) == []
 
 
+def test_migrations_are_numbered_without_a_gap() -> None:
+    assert [each.version for each in migrations.known()] == list(range(1, migrations.known()[-1].version + 1))
+    assert migrations.known()[-1].version >= migrations.OLDEST_USABLE
+
+
+def test_every_migration_says_from_which_version_on_it_can_be_used() -> None:
+    """Version 2 is the first that was released: every later one only adds to it."""
+    for each in migrations.known():
+        assert 1 <= each.compatible_from <= min(each.version, 2), each.name
+
+
 @pytest.mark.parametrize("name", ["", "pg_x", "A", 'a"b', "a-b", "1a", "a" * 49, "a'b", "a b"])
 def test_a_schema_name_is_checked(name: str) -> None:
     with pytest.raises(ValueError, match="not allowed"):
         Schema(name)
-
-
-async def test_roles_can_do_what_they_should_and_nothing_else(admin: Any) -> None:
-    storage = a_storage()
-    await storage.open()
-    await admin.execute(storage.roles())
-    await admin.execute(storage.roles())  # again after every migration
-    schema = storage.schema_name
-    await admin.execute("set role treadle_enqueuer")
-    assert await admin.fetchval(f"select {schema}.enqueue('work')") is not None
-    with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await admin.execute(f"select {schema}.finish_1(null, null, null, null, null, null, null, null, null)")
-    await admin.execute("set role treadle_viewer")
-    assert await admin.fetchval(f"select count(*) from {schema}.job") == 1
-    with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await admin.execute(f"select {schema}.enqueue('work')")
-    await admin.execute("set role treadle_worker")
-    with pytest.raises(asyncpg.InsufficientPrivilegeError):
-        await admin.execute(f"drop table {schema}.job")
-    await admin.execute("reset role")
-    await storage.close()
 
 
 async def test_facts_are_told_for_the_doctor() -> None:

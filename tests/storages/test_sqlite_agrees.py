@@ -10,12 +10,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.core import lifecycle
+from treadle.core import lifecycle, operation
 from treadle.core.backoff import Retry
-from treadle.core.filter import parse
-from treadle.core.job import Change, Job, NewJob, QueueChange, UniqueClaim
+from treadle.core.balance import Share
+from treadle.core.filter import Filter, parse
+from treadle.core.job import Change, Job, NewJob, QueueChange, State, UniqueClaim
 from treadle.core.outcome import Interrupted, Snoozed, Stopped, Succeeded, Throttled, TimedOut
+from treadle.core.pod import PodStats, Wish
 from treadle.ports import Lane, Query, RunReport, Storage, Want
+from treadle.runtime.services.operator import work
 from treadle.storages.memory import MemoryStorage
 from treadle.storages.sqlite import SQLiteStorage, find
 from treadle.testing.clock import FakeClock
@@ -66,6 +69,14 @@ FILTERS = (
     "args.n:>5 state:ready",
     "meta.tenant:a",
     "cause:send*",
+    "-cause:*",
+    'cause:"send:ValueError:"',
+    "task:s* -state:failed,cancelled",
+    "tag:vip,slow",
+    "id:0*",
+    "finished:>10s",
+    "result.x:1",
+    "-args.n:1..4",
 )
 
 
@@ -76,6 +87,7 @@ class Program:
         self.random = random.Random(seed)
         self.storages = (one, other)
         self.clock = clock
+        self.aside = random.Random(seed)  # for what goes on beside the jobs
         self.asked: list[NewJob] = []
         self.seen: list[Job] = []  # as they once were: most Changes made of them are stale
         self.changes: list[Change] = []
@@ -102,6 +114,9 @@ class Program:
             *[self.find] * 2,
             self.count,
             self.queues,
+            self.failures,
+            self.prune,
+            self.operate,
             self.wait,
         ]
         await self.random.choice(steps)()
@@ -190,6 +205,8 @@ class Program:
             lambda: lifecycle.revive(job, queue=draw.choice((None, "mail", "moved"))),
             lambda: lifecycle.revive(job, delay=10.0, priority=7),
             lambda: lifecycle.reschedule(job, delay=draw.choice((0.0, 20.0))),
+            lambda: lifecycle.move(job, draw.choice(("mail", "moved"))),
+            lambda: lifecycle.set_priority(job, draw.choice((0, 5, 42))),
             lambda: lifecycle.remove(job) if draw.random() < 0.3 else None,
         ]
         return draw.choice(choices)()
@@ -227,10 +244,22 @@ class Program:
         pod = self.random.choice(self.pods)
         runs = [RunReport(job.id, job.token or "", "a slot") for job in self.seen[-5:]]
         renew = self.random.random() < 0.8
+        stats = self.aside.choice((None, PodStats(), PodStats(running={"default": 2}, quiet=True)))
+        stacks = self.aside.choice((None, None, "here"))
         await self.both(
-            lambda storage: storage.beat(pod, 30.0, runs, renew=renew),
+            lambda storage: storage.beat(pod, 30.0, runs, renew=renew, stats=stats, stacks=stacks),
             lambda beaten: msgspec.structs.replace(beaten, queues=tuple(sorted(beaten.queues, key=lambda q: q.name))),
         )
+        await self.order()
+
+    async def order(self) -> None:
+        draw, pod = self.aside, self.aside.choice(self.pods)
+        wishes: tuple[Wish | None, ...] = (None, "serve", "quiet", "stop")
+        wish, stacks = draw.choice(wishes), draw.random() < 0.5
+        await self.both(lambda storage: storage.order_pod(pod, wish, stacks=stacks, by="ann"))
+        shares = [Share(draw.choice(QUEUES), pod, draw.choice((None, 0, 3))) for pod in self.pods[-3:]]
+        await self.both(lambda storage: storage.save_shares(shares))
+        await self.both(lambda storage: storage.due_tasks(), list)
 
     async def lead(self) -> None:
         if self.pods:
@@ -255,8 +284,12 @@ class Program:
             pod, token = self.random.choice(self.tokens)
             await self.both(lambda storage: storage.recover(pod, token))
 
+    def which(self) -> Filter:
+        """Some of the filters together: whoever takes them apart must put them together again."""
+        return parse(" ".join(self.random.sample(FILTERS, self.random.choice((1, 1, 2, 3)))))
+
     async def find(self) -> None:
-        which = parse(self.random.choice(FILTERS))
+        which = self.which()
         next_first = self.random.random() < 0.3
         limit = self.random.choice((1, 3, 50))
         cursors: list[str | None] = [None, None]
@@ -272,9 +305,58 @@ class Program:
                 return
 
     async def count(self) -> None:
-        which = parse(self.random.choice(FILTERS))
+        which = self.which()
         cap = self.random.choice((2, 10_000))
         await self.both(lambda storage: storage.count(which, cap))
+
+    async def failures(self) -> None:
+        def shape(found: Any) -> Any:  # of several that ended in one instant, either may be the sample
+            return [msgspec.structs.replace(each, sample="", message="") for each in found.groups], found.looked_at
+
+        queue = self.random.choice((None, "mail"))
+        await self.both(lambda storage: storage.failures(queue=queue), shape)
+
+    async def operate(self) -> None:
+        """One act upon many. Which of two with one unique key lives again is a matter of their order: not here."""
+        draw = self.random
+        act, options = draw.choice(
+            (
+                ("cancel", {}),
+                ("revive", {}),
+                ("revive", {"delay": 9.0, "priority": 3, "queue": "moved"}),
+                ("reschedule", {"delay": draw.choice((0.0, 30.0))}),
+                ("move", {"queue": draw.choice(QUEUES)}),
+                ("priority", {"priority": draw.choice((-5, 50))}),
+                ("delete", {}),
+            )
+        )
+        text = draw.choice(FILTERS) + (" -unique:*" if act == "revive" else f" queue:{draw.choice(QUEUES)}")
+        wanted = operation.new(an_id(), act, text, **options)
+        told: list[Any] = []
+        for storage in self.storages:
+            found = await storage.save_operation(wanted, None)
+            while found is not None and found.state == "running":
+                found = await work(storage, found, 7)
+            assert found is not None
+            told.append((str(wanted), found.matched, found.changed, found.too_late, found.refused))
+        assert told[0] == told[1]
+
+    async def prune(self) -> None:
+        """What was pruned here would be missed by nobody: the random history is short, and so are its ages."""
+        state = self.random.choice((State.SUCCEEDED, State.FAILED, State.CANCELLED))
+        change = QueueChange(
+            name=self.random.choice(QUEUES), keep_failed=40.0, keep_succeeded=self.random.choice((20.0, 60.0, -1.0))
+        )
+        await self.both(lambda storage: storage.apply([change]))
+        removed = [0, 0]
+        for n, storage in enumerate(self.storages):
+            mark, limit = None, self.random.choice((2, 1000))
+            while True:
+                pruned = await storage.prune(state, mark=mark, limit=limit)
+                removed[n] += pruned.removed
+                if (mark := pruned.mark) is None:
+                    break
+        assert removed[0] == removed[1]
 
     async def queues(self) -> None:
         await self.both(lambda storage: storage.queues(), list)

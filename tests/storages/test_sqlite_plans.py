@@ -92,6 +92,7 @@ def walks(text: str) -> bool:
 
 HOT = [
     "claim_heads",
+    "due_count",
     "claim_due",
     "claim_take",
     "apply_find",

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from treadle.core import lifecycle
+from treadle.core.job import QueueChange
 from treadle.core.outcome import Succeeded
 from treadle.ports import Wake
 from treadle.storages.sqlite import SQLiteStorage, signals
@@ -169,6 +170,8 @@ async def test_the_bell_rings_for_retries_cancels_and_wakes(storage: SQLiteStora
     assert await listener.hears(lambda wake: wake.cancels)
     await storage.wake(["media", "mail"])
     assert await listener.hears(lambda wake: {"media", "mail"} <= wake.queues)
+    await storage.apply([QueueChange(name="mail", max_workers=1)])
+    assert await listener.hears(lambda wake: wake.settings and wake.queues == {"mail"})
     await other.close()
 
 
@@ -201,6 +204,8 @@ async def test_without_a_bell_the_data_version_is_asked_more_often(
     await put(other)
     assert await listener.hears(lambda wake: True)
     assert "no bell" in caplog.text
+    # Nobody says what a commit was about, so it may have been an edit of settings.
+    assert await listener.hears(lambda wake: wake.settings)
     await one.close()
     await other.close()
 
@@ -280,7 +285,7 @@ def test_a_queue_is_rung_for_once_in_two_milliseconds_and_never_forgotten(tmp_pa
 def test_more_names_than_fit_become_any(tmp_path: Path) -> None:
     bell, ringer = Bell(str(tmp_path)), Ringer(str(tmp_path))
     ringer.ring([f"a-long-name-of-a-queue-{number}" for number in range(100)])
-    assert bell.read() == Wake(cancels=True)
+    assert bell.read() == Wake(cancels=True, settings=True)
     ringer.close()
     bell.close()
 

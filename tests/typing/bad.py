@@ -88,3 +88,19 @@ def unknown_option() -> None: ...
 
 @app.on("finished")  # error
 def wrong_hook(job: object) -> None: ...
+
+
+@app.cron("0 9 * * *")  # error
+@app.task
+async def needs_an_argument(user_id: int) -> None: ...
+
+
+@app.every("10m", misfire="never")  # error
+@app.task
+async def wrong_misfire() -> None: ...
+
+
+app.queue("mail", speed=3)  # error
+
+
+app.queue("mail", backoff="custom")  # error

@@ -19,6 +19,7 @@ from treadle import (
     Fail,
     Handle,
     JobView,
+    Partitions,
     Registry,
     Retry,
     RetryAfter,
@@ -146,3 +147,46 @@ def sync() -> None:
 
 def takes_a_task(task: SyncTask[[int], str]) -> Handle[str]:
     return task.enqueue_sync(42)
+
+
+@app.every("10m", first="now", overlap="skip", jitter="30s")
+@app.cron("0 9 * * MON-FRI", tz="Europe/Berlin", name="mornings", misfire="catch_up", catch_up=10)
+@app.task
+async def report(ctx: Context, day: str = "today") -> int:
+    return len(day)
+
+
+@app.cron("@hourly", args={"user_id": 42}, paused=True)
+@app.task(queue="mail")
+async def remind(user_id: int) -> str:
+    return f"{user_id}"
+
+
+async def scheduled() -> None:
+    assert_type(await (await report.enqueue("monday")).result(), int)
+    assert_type(await (await remind.enqueue(42)).result(), str)
+    for schedule in await app.schedules.list():
+        await app.schedules.pause(schedule.name, reason="holidays", version=schedule.version)
+    handle = await app.schedules.fire("mornings")
+    await handle.result()
+
+
+slow = app.queue("slow", rate="100/m", max_workers=5, timeout=None, owner="ops", docs="https://wiki.example")
+email = app.queue(Partitions("email", 4), keep_failed="forever")
+
+
+@app.task(queue=email, owner="ops", description="Sends one")
+async def send_one(to: str) -> str:
+    return to
+
+
+async def edited() -> None:
+    assert_type(slow, str)
+    assert_type(email, Partitions)
+    handle = await send_one.using(ordering_key="customer-42").enqueue("a@example.org")
+    assert_type(await handle.result(), str)
+    await app.queues.set("slow", aging="1m", backoff="linear", backoff_base=timedelta(seconds=5), rate=None)
+    queue = await app.queues.scale("slow", 3)
+    assert_type(queue.max_workers, int | None)
+    for task in await app.catalog.tasks():
+        assert_type(task.drift, tuple[str, ...])

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import platform
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from ..core import duration
 from ..core.view import JobView, PodView, QueueView
+from ..core.warnings import ClusterWarning
 from ..ports import Fact, SchemaStatus
 
 PREFIX: Final = "TREADLE-"
 OLDEST_PYTHON: Final = (3, 11)
+MOST_TASKS: Final = 20
 FUTURE: Final = 60.0  # a job made so much later than now: somebody's clock is wrong
 # Before the first release of Treadle: a machine whose clock was never set.
 EPOCH: Final = 1_760_000_000.0
@@ -63,8 +65,8 @@ def clock(now: float, newest: JobView | None, pods: Sequence[PodView]) -> Fact:
 
 
 def pods(found: Sequence[PodView]) -> list[Fact]:
-    live = [pod for pod in found if pod.state == "live"]
-    gone = [pod for pod in found if pod.state != "live"]
+    live = [pod for pod in found if pod.live]
+    gone = [pod for pod in found if not pod.live]
     facts = [
         Fact("TREADLE-D010", "ok", f"{_many(len(live), 'live pod')}")
         if live
@@ -107,17 +109,12 @@ def queues(found: Sequence[QueueView]) -> list[Fact]:
     return facts
 
 
-def tasks(wanted: Collection[str], found: Sequence[PodView]) -> list[Fact]:
-    """`wanted`: the tasks of jobs that could start. Asked only while a pod lives: else nobody knows any task."""
-    live = [pod for pod in found if pod.state == "live"]
-    if not live:
-        return []
-    unknown = sorted(set(wanted) - {task for pod in live for task in pod.tasks})
+def tasks(found: Sequence[ClusterWarning], *, has_pods: bool) -> list[Fact]:
+    """Tasks with due jobs that no live pod of their queue knows."""
+    unknown = [each for each in found if each.kind == "unknown_task"]
     if not unknown:
-        return [Fact("TREADLE-D020", "ok", "every task that jobs ask for is known to a live pod")]
-    text = f"no live pod knows {', '.join(unknown[:5])}{' …' if len(unknown) > 5 else ''}"
-    remedy = "deploy a worker that has it, or `treadle jobs cancel task:" + unknown[0] + "`"
-    return [Fact("TREADLE-D020", "error", text, remedy)]
+        return [Fact("TREADLE-D020", "ok", "every task that jobs ask for is known to a live pod")] if has_pods else []
+    return [Fact(each.code, "error", each.text, each.remedy) for each in unknown[:MOST_TASKS]]
 
 
 def stuck(counts: Mapping[str, int], *, has_pods: bool) -> Fact:

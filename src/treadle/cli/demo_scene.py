@@ -392,7 +392,7 @@ class Scene:
         self._workers.check()
         queues = {queue.name: queue for queue in await self._app.queues.list()}
         self._queues = {name: queues[name] for name in shop.QUEUES if name in queues}
-        self._pods = {pod.pid: pod for pod in await self._app.pods.list() if pod.state == "live"}
+        self._pods = {pod.pid: pod for pod in await self._app.pods.list() if pod.live}
         workers = [(worker.name, self._does(worker)) for worker in self._workers.all]
         self._view.show(Snapshot(self.seconds, time.time(), list(self._queues.values()), workers))
 

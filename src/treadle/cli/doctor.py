@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from .. import __version__
 from ..config import SETTINGS, Config, masked, shown
+from ..core import warnings
 from ..core.errors import SchemaTooNew, SchemaTooOld, StorageUnavailable
 from . import checks
 from .command import Invocation, verb
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from ..ports import Fact
 
 MARKS: Final = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "error": ("✗", "red")}
-# So many of the next jobs are looked at for tasks that nobody knows.
-SAMPLE: Final = 500
 
 
 @verb(
@@ -65,15 +64,16 @@ def examine(config: Config) -> list[Fact]:
 async def _examine(app: App) -> list[Fact]:
     pods, queues = await app.pods.list(), await app.queues.list()
     newest = await app.jobs.find("", limit=1)
-    due = await app.jobs.find("state:ready,scheduled", limit=SAMPLE)
+    unknown = warnings.find((), await app.storage.pods(), await app.storage.due_tasks())
     stuck = await app.jobs.count("is:stuck")
+    has_pods = any(pod.live for pod in pods)
     return [
         *(_coded(fact) for fact in await app.storage.facts() if fact.code != "schema"),
         checks.clock(time.time(), newest.jobs[0] if newest.jobs else None, pods),
         *checks.pods(pods),
         *checks.queues(queues),
-        *checks.tasks({job.task for job in due.jobs}, pods),
-        checks.stuck(stuck, has_pods=any(pod.state == "live" for pod in pods)),
+        *checks.tasks(unknown, has_pods=has_pods),
+        checks.stuck(stuck, has_pods=has_pods),
     ]
 
 

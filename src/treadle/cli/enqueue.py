@@ -53,7 +53,7 @@ def enqueue(
     if options["id"] is not None and not ids.is_id(options["id"]):
         raise click.UsageError("--id must be a UUID in its usual form")
     config = call.config()
-    app, remark = _app(config, task)
+    app, remark = app_for(config, task, "enqueued")
     given = {name: value for name, value in options.items() if value is not None and value != ()}
 
     async def ask() -> Handle[Any]:
@@ -127,7 +127,7 @@ def _decoded(text: str, what: str) -> Any:
         raise click.UsageError(str(error)) from None
 
 
-def _app(config: Config, task: str) -> tuple[App, str]:
+def app_for(config: Config, task: str, done: str) -> tuple[App, str]:
     """The App whose task it is, if there is one to be found; else one that knows nothing but the storage. And what is
     to be said of it."""
     from ..app import App
@@ -140,7 +140,7 @@ def _app(config: Config, task: str) -> tuple[App, str]:
         said = f'no task "{task}" in the App' + (f'; did you mean "{near}"?' if near else "")
         if config.is_set("app"):
             raise UnknownTask(said + ("" if near else f"; it has {', '.join(sorted(app.tasks)[:10]) or 'none'}"))
-        return app, f"{said} (enqueued all the same: no App was named by -A)"
+        return app, f"{said} ({done} all the same: no App was named by -A)"
     return app, ""
 
 

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from . import members, shared
+from . import bulk, members, shared
 from .command import Invocation, Verbs
-from .confirm import confirm
 from .output import printable
-from .params import DURATION, INSTANT
+from .params import DURATION, INSTANT, QUEUE
 from .target import with_storage
+from .timeline import timeline
 
 if TYPE_CHECKING:
     from ..app import App
@@ -28,6 +28,7 @@ jobs = Verbs(
     help="Find, show and change jobs.",
     examples=("treadle jobs find 'state:failed age:<1h'", "treadle jobs revive 'state:failed error:Timeout' --dry-run"),
 )
+jobs.add_command(timeline)
 jobs.aliases = {"retry": "revive", "remove": "delete"}
 
 
@@ -98,6 +99,28 @@ def show(call: Invocation, id: str) -> None:
             call.out.line(f"  {line}")
 
 
+@jobs.verb("explain", "treadle jobs explain 019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11")
+@click.argument("id")
+def explain(call: Invocation, id: str) -> None:
+    """Say why a job is not running, or where it is, and what to do about it."""
+    found = with_storage(call.config(), lambda app: app.jobs.explain(id))
+    from ..core.view import as_json
+
+    if call.out.as_json:
+        call.out.data(as_json(found))
+        return
+    call.out.line(printable(found.summary))
+    for number, cause in enumerate(found.causes):
+        if number:
+            call.out.line(f"also: {printable(cause.text)}")
+        if cause.until is not None:
+            call.out.line(f"  until {shared.moment(cause.until)}")
+        if cause.remedy:
+            call.out.line(f"  try: {printable(cause.remedy)}")
+    if found.blocked:
+        call.out.say("it will not run unless somebody acts")
+
+
 @jobs.verb(
     "cancel",
     "treadle jobs cancel 019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11",
@@ -130,27 +153,91 @@ def delete(call: Invocation, which: Sequence[str], **asked: Any) -> int:
 @jobs.verb(
     "reschedule",
     "treadle jobs reschedule 019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11 --delay 2h",
-    "treadle jobs reschedule 019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11 --now",
+    "treadle jobs reschedule 'queue:mail state:scheduled' --now --dry-run",
 )
-@click.argument("id")
 @click.option("--at", type=INSTANT, help="The moment: 2026-11-15T09:00Z.")
 @click.option("--delay", type=DURATION, help="So long from now: 2h.")
 @click.option("--now", is_flag=True, help="At once.")
-@shared.confirming
+@members.options
 def reschedule(
-    call: Invocation, id: str, at: datetime | None, delay: float | None, now: bool, yes: bool, env: str | None
+    call: Invocation, which: Sequence[str], at: datetime | None, delay: float | None, now: bool, **asked: Any
 ) -> int:
-    """Give a job that has not started another time."""
+    """Give jobs that have not started another time. By IDs, or by one FILTER."""
     if [at is not None, delay is not None, now].count(True) != 1:
         raise click.UsageError("give one of --at, --delay and --now")
-    config = call.config()
-    if config.production or env is not None:
-        confirm(call.out, config, f"reschedule {id}", yes=yes, env=env)
 
-    async def wish(app: App, id: str) -> str:
+    async def ask(app: App, id: str) -> str:
         return await app.jobs.reschedule(id, at=at, delay=delay)
 
-    return members.tell(call, [with_storage(config, lambda app: members.ask(app, id, wish))])
+    return members.change(call, members.Wish("reschedule", ask, {"at": at, "delay": delay}), which, **asked)
+
+
+@jobs.verb(
+    "move",
+    "treadle jobs move 019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11 --to bulk",
+    "treadle jobs move 'queue:mail task:newsletter' --to bulk --dry-run",
+)
+@click.option("--to", "queue", type=QUEUE, required=True, metavar="QUEUE", help="The queue to move them to.")
+@members.options
+def move(call: Invocation, which: Sequence[str], queue: str, **asked: Any) -> int:
+    """Give jobs that have not started another queue. By IDs, or by one FILTER."""
+
+    async def ask(app: App, id: str) -> str:
+        return await app.jobs.move(id, queue)
+
+    return members.change(call, members.Wish("move", ask, {"queue": queue}), which, **asked)
+
+
+@jobs.verb(
+    "priority",
+    "treadle jobs priority 019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11 --to 50",
+    "treadle jobs priority 'queue:mail tag:vip' --to 50 --yes",
+)
+@click.option("--to", "number", type=click.IntRange(-100, 100), required=True, help="From -100 to 100; more is sooner.")
+@members.options
+def priority(call: Invocation, which: Sequence[str], number: int, **asked: Any) -> int:
+    """Give jobs that have not started another priority. By IDs, or by one FILTER."""
+
+    async def ask(app: App, id: str) -> str:
+        return await app.jobs.priority(id, number)
+
+    return members.change(call, members.Wish("priority", ask, {"priority": number}), which, **asked)
+
+
+@jobs.verb("failures", "treadle jobs failures", "treadle jobs failures --queue mail --json | jq .filter")
+@click.option("--queue", type=QUEUE, help="Of this queue only.")
+@click.option("--task", metavar="NAME", help="Of this task only.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, metavar="N")
+def failures(call: Invocation, queue: str | None, task: str | None, limit: int) -> None:
+    """Group failed jobs by cause: task, exception, raising place. Of the newest 10,000 failures.
+
+    Each group has a filter that finds all of it, to show, revive or delete: 'cause:"…"'.
+    """
+    found = with_storage(call.config(), lambda app: app.jobs.failures(queue=queue, task=task, limit=limit))
+    if call.out.as_json:
+        for group in found.groups:
+            call.out.data(bulk.as_json(group))
+    elif found.groups:
+        call.out.table(
+            ("count", "task", "error", "place", "first", "last", "message"),
+            [
+                (
+                    str(group.count),
+                    group.task,
+                    group.type,
+                    group.place,
+                    shared.moment(group.first_at),
+                    shared.moment(group.last_at),
+                    _short(group.message),
+                )
+                for group in found.groups
+            ],
+        )
+        call.out.say(f"revive the first group: treadle jobs revive '{found.groups[0].filter}'")
+    else:
+        call.out.say("no job has failed")
+    if found.capped:
+        call.out.say(f"only the newest {found.looked_at:,} failures were looked at")
 
 
 def _attempt(job: JobView) -> str:
@@ -161,6 +248,10 @@ def _error(error: ErrorView | None) -> str:
     if error is None:
         return ""
     said = f"{error.type}: {error.message}" if error.type else error.message or error.kind
+    return _short(said)
+
+
+def _short(said: str) -> str:
     first = said.splitlines()[0] if said else ""
     return first if len(first) <= _MESSAGE else first[: _MESSAGE - 1] + "…"
 

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import getpass
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET
 
 from ..config import Config
-from ..core import duration, names
-from . import shared
+from ..core import duration, names, settings
+from . import bulk, shared
 from .command import Invocation, Verbs
 from .confirm import confirm
 from .errors import NotFound
-from .params import QUEUE, UNTIL, Read, count_or_none
+from .params import DURATION, QUEUE, UNTIL, Read, count_or_none
 from .target import with_storage
 
 if TYPE_CHECKING:
     from ..app import App
     from ..core.view import QueueView
+    from ..core.warnings import ClusterWarning
+    from ..operations import Options
 
 queues = Verbs(
     "queues",
@@ -33,7 +36,11 @@ queues = Verbs(
 @queues.verb("list", "treadle queues list", "treadle queues list --json | jq .oldest_ready_seconds")
 def list_(call: Invocation) -> None:
     """List all queues with their counts."""
-    found = with_storage(call.config(), lambda app: app.queues.list())
+
+    async def look(app: App) -> tuple[Sequence[QueueView], Sequence[ClusterWarning]]:
+        return await app.queues.list(), () if call.out.as_json else await app.warnings()
+
+    found, warnings = with_storage(call.config(), look)
     if call.out.as_json:
         _print_json(call, *found)
         return
@@ -57,6 +64,7 @@ def list_(call: Invocation) -> None:
             for queue in found
         ],
     )
+    shared.warn(call, warnings)
 
 
 @queues.verb("show", "treadle queues show mail")
@@ -67,9 +75,7 @@ def show(call: Invocation, name: str) -> None:
     if call.out.as_json:
         _print_json(call, queue)
     else:
-        from ..core.view import as_json
-
-        call.out.fields((field, _plain(value)) for field, value in as_json(queue).items())
+        call.out.fields(_fields(queue))
 
 
 @queues.verb("pause", "treadle queues pause mail --reason 'provider down' --until 2h")
@@ -100,32 +106,111 @@ def resume(call: Invocation, name: str, yes: bool, env: str | None) -> None:
     _change(call, f"resume queue {name}", work, yes, env, lambda queue: f"{queue.name}  resumed")
 
 
+def _settings(command: Callable[..., None]) -> Callable[..., None]:
+    """A flag for each live setting, from the table that also checks them."""
+    for setting in reversed(settings.SETTINGS):
+        told = f"{setting.says[0].upper()}{setting.says[1:]}. Default: {setting.built_in}."
+        command = click.option(
+            f"--{setting.name.replace('_', '-')}",
+            type=Read(setting.example, functools.partial(_checked, setting.name)),
+            metavar=setting.example,
+            default=UNSET,
+            help=told.replace("`", ""),
+        )(command)
+    return command
+
+
+def _checked(name: str, text: str) -> str:
+    # What "no limit" is called; of retention it could mean the opposite, and is refused there.
+    given = "default" if text.strip().lower() == "none" and not name.startswith("keep_") else text
+    settings.read({name: given})
+    return given
+
+
 @queues.verb(
     "set",
-    "treadle queues set mail --max-workers 10",
-    "treadle queues set mail --max-workers none",
+    "treadle queues set mail --rate 100/m --max-workers 10",
+    "treadle queues set mail --keep-failed forever --timeout default",
     "treadle queues set mail --warm        # end its cool-down",
 )
 @click.argument("name", type=QUEUE)
-@click.option("--max-workers", type=Read("N|none", count_or_none), default=UNSET, help="In the whole cluster.")
+@_settings
+@click.option("--cool", type=DURATION, help="Claim nothing for so long, as after a Throttle.")
 @click.option("--warm", is_flag=True, help="End its cool-down: it is claimed from at once.")
 @shared.confirming
-def set_(
-    call: Invocation, name: str, max_workers: int | UnsetType | None, warm: bool, yes: bool, env: str | None
-) -> None:
-    """Change a live setting of a queue. Lowering a limit never cancels a run."""
-    if max_workers is UNSET and not warm:
-        raise click.UsageError("give --max-workers or --warm")
+def set_(call: Invocation, name: str, cool: float | None, warm: bool, yes: bool, env: str | None, **flags: Any) -> None:
+    """Change live settings of a queue; `default` takes one back. Lowering a limit never cancels a run."""
+    given: dict[str, Any] = {key: value for key, value in flags.items() if value is not UNSET}
+    if not given and not warm and cool is None:
+        raise click.UsageError("give a setting, for example --rate 100/m; --help has all of them")
+    if warm and cool is not None:
+        raise click.UsageError("give --cool or --warm, not both")
 
     async def work(app: App) -> QueueView:
         queue = await _one(app, name)
-        if max_workers is not UNSET:
-            queue = await app.queues.set(name, max_workers=max_workers)
+        if given:
+            try:
+                queue = await app.queues.set(name, **given)
+            except ValueError as error:  # each makes sense alone, but not beside the others
+                raise click.UsageError(str(error)) from None
+        if cool is not None:
+            queue = await app.queues.cool(name, cool)
         return await app.queues.warm(name) if warm else queue
 
-    limit = [] if max_workers is UNSET else [f"max_workers {'no limit' if max_workers is None else max_workers}"]
-    said = ", ".join([*limit, *(["warm"] if warm else [])])
-    _change(call, f"set queue {name}: {said}", work, yes, env, lambda _: f"{name}  {said}")
+    said = [f"{key} {settings.words(key, settings.read({key: value})[key])}" for key, value in given.items()]
+    said += [f"cool {duration.words(cool)}"] if cool is not None else []
+    said += ["warm"] if warm else []
+    _change(call, f"set queue {name}: {', '.join(said)}", work, yes, env, lambda _: f"{name}  {', '.join(said)}")
+
+
+@queues.verb("scale", "treadle queues scale mail 10", "treadle queues scale mail none")
+@click.argument("name", type=QUEUE)
+@click.argument("max_workers", metavar="N|none", type=Read("N|none", count_or_none))
+@shared.confirming
+def scale(call: Invocation, name: str, max_workers: int | None, yes: bool, env: str | None) -> None:
+    """Let so many of its jobs run at once, in the whole cluster. Lowering it never cancels a run."""
+
+    async def work(app: App) -> QueueView:
+        await _one(app, name)
+        return await app.queues.scale(name, max_workers)
+
+    said = f"max_workers {settings.words('max_workers', max_workers)}"
+    _change(call, f"scale queue {name}: {said}", work, yes, env, lambda _: f"{name}  {said}")
+
+
+@queues.verb("purge", "treadle queues purge mail --dry-run", "treadle queues purge mail --yes")
+@click.argument("name", type=QUEUE)
+@click.option("--dry-run", is_flag=True, help="Only say what would be cancelled.")
+@click.option("--reason", help="Why; kept in the audit.")
+@shared.confirming
+def purge(call: Invocation, name: str, dry_run: bool, reason: str | None, yes: bool, env: str | None) -> int:
+    """Cancel all jobs of a queue that have not started. What runs goes on, and what has ended stays."""
+    with_storage(call.config(), lambda app: _one(app, name))
+    asked: Options = {"by": _operator(), "reason": reason}
+    filter = f"queue:{name} state:waiting,scheduled,ready"
+    return bulk.change(call, "cancel", filter, asked, dry_run=dry_run, yes=yes, env=env)
+
+
+@queues.verb("prune", "treadle queues prune mail")
+@click.argument("name", type=QUEUE)
+@shared.confirming
+def prune(call: Invocation, name: str, yes: bool, env: str | None) -> None:
+    """Remove ended jobs of a queue that are over the age it keeps them for, now."""
+    config = call.config()
+    if config.production or env is not None:
+        confirm(call.out, config, f"prune queue {name}", yes=yes, env=env)
+
+    async def work(app: App) -> int:
+        await _one(app, name)
+        removed = await app.queues.prune(name)
+        await app.audit.note("queues.prune", name, by=_operator(), detail=f"{removed} removed")
+        return removed
+
+    removed = with_storage(config, work)
+    if call.out.as_json:
+        call.out.data({"queue": name, "removed": removed})
+    else:
+        call.out.line(f"{name}  {shared.many(removed)} removed")
 
 
 async def _one(app: App, name: str) -> QueueView:
@@ -170,6 +255,38 @@ def _print_json(call: Invocation, *found: QueueView) -> None:
         call.out.data(as_json(queue))
 
 
+def _fields(queue: QueueView) -> Iterator[tuple[str, str]]:
+    """One queue for eyes: what it is, whether it is open, what is in it, and every setting, the built-in ones too."""
+    from ..core.view import as_json
+
+    raw = as_json(queue)
+    yield "name", queue.name
+    for said in ("description", "owner", "docs"):
+        if raw[said]:
+            yield said, raw[said]
+    if queue.tags:
+        yield "tags", ", ".join(queue.tags)
+    for line in queue.drift:
+        yield "drift", line
+    yield "gate", _gate(queue) or "open"
+    if queue.paused_at is not None:
+        yield "paused_at", shared.moment(queue.paused_at)
+    if queue.cool_exponent:
+        yield "throttled", f"{queue.cool_exponent} times in a row"
+    for state in ("ready", "scheduled", "waiting", "running", "succeeded", "failed", "cancelled"):
+        yield state, _count(queue, state)
+    if queue.oldest_ready_seconds is not None:
+        yield "oldest", _oldest(queue)
+    yield "pods", str(queue.pods)
+    yield "slots", str(queue.slots)
+    for setting in settings.SETTINGS:
+        value = raw[setting.name]
+        is_word = isinstance(value, str)
+        said = value if is_word else settings.words(setting.name, value)
+        yield setting.name, said if value is not None else f"{said} (built in)"
+    yield "version", str(queue.version)
+
+
 def _paused(queue: QueueView) -> str:
     until = f" until {shared.moment(queue.paused_until)}" if queue.paused_until else ""
     return f"{queue.name}  paused{until}"
@@ -192,8 +309,5 @@ def _gate(queue: QueueView) -> str:
         return f"paused{until}{by}" + (f": {queue.pause_reason}" if queue.pause_reason else "")
     if queue.cool_until is None or queue.cool_until <= datetime.now(UTC):
         return ""  # the row keeps its last cool-down until somebody clears it
-    return f"cooling until {shared.moment(queue.cool_until)}"
-
-
-def _plain(value: Any) -> str:
-    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    why = "throttled" if queue.cool_exponent else "set by hand"
+    return f"cooling until {shared.moment(queue.cool_until)}: {why}"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import getpass
+from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from ..core.warnings import ClusterWarning
+    from .command import Invocation
 
 
 def confirming(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -20,3 +25,21 @@ def confirming(function: Callable[..., Any]) -> Callable[..., Any]:
 def moment(at: datetime | None) -> str:
     """An instant for eyes, to the second, in UTC."""
     return "" if at is None else at.strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def warn(call: Invocation, found: Iterable[ClusterWarning]) -> None:
+    """Beside the data, for eyes: what is wrong in the cluster."""
+    for each in found:
+        call.out.say(f"{call.out.paint('!', 'yellow')} {each.text}; {each.remedy}")
+
+
+def operator() -> str | None:
+    """Who asks, for the audit."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):  # a container whose user has no name
+        return None
+
+
+def many(number: int) -> str:
+    return f"{number:,} job{'' if number == 1 else 's'}"

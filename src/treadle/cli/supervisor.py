@@ -46,21 +46,28 @@ def worst(codes: Iterable[int]) -> int:
 
 
 def without_processes(args: Sequence[str]) -> list[str]:
-    """The command line of a child: that of the parent, without `--processes N`."""
+    """The command line of a child: that of the parent, without `--processes N`, and without `--health ADDR`, which
+    each child has of its own."""
     kept: list[str] = []
     rest = iter(args)
     for arg in rest:
-        if arg == "--processes":
+        if arg in ("--processes", "--health"):
             next(rest, None)
-        elif not arg.startswith("--processes="):
+        elif not arg.startswith(("--processes=", "--health=")):
             kept.append(arg)
     return kept
 
 
-def environ_of(number: int, environ: Mapping[str, str], worker_id: str | None) -> dict[str, str]:
+def environ_of(
+    number: int, environ: Mapping[str, str], worker_id: str | None, health: str | None = None
+) -> dict[str, str]:
     """A child's environment. A worker id that was given gets the child's number; without one each child's label has
-    the digits of its own pod id, and they differ already."""
+    the digits of its own pod id, and they differ already. The first child answers on the given port, the next on the
+    one after it."""
     own = {"TREADLE_WORKER_ID": f"{worker_id}-{number}"} if worker_id is not None else {}
+    if health is not None:
+        host, _, port = health.rpartition(":")
+        own["TREADLE_HEALTH"] = f"{host}:{int(port) + number - 1}"
     return {**environ, **own}
 
 

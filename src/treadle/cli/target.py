@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..config import Config, masked
 from ..core import names
-from ..core.errors import ConfigError, SchemaTooOld, StorageUnavailable
+from ..core.errors import ConfigError, StorageUnavailable
 
 if TYPE_CHECKING:
     from ..app import App
@@ -51,7 +51,8 @@ def with_storage(config: Config, work: Callable[[App], Awaitable[T]], *, create:
 
 
 def with_any_schema(config: Config, work: Callable[[Storage], Awaitable[T]], *, create: bool = False) -> T:
-    """Run `work` on the storage itself, also if its schema is too old to be used: somebody came to look at that."""
+    """Run `work` on the storage itself, which is not open: for what can be asked of a schema that is too old to be
+    used, or not there yet."""
     from ..app import App
 
     url = url_of(config)
@@ -60,10 +61,6 @@ def with_any_schema(config: Config, work: Callable[[Storage], Awaitable[T]], *, 
 
     async def run() -> T:
         storage = App(url).storage
-        try:
-            await storage.open()
-        except SchemaTooOld:
-            pass
         try:
             return await work(storage)
         finally:

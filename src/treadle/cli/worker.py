@@ -7,19 +7,16 @@ import dataclasses
 import functools
 import os
 import sys
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 import click
 
-from ..config import Config, DeclaredQueue, worker_label
-from ..core.errors import ConfigError, Conflict
+from ..config import Config, DeclaredQueue, address, worker_label
+from ..core.errors import ConfigError
 from . import target
 from .command import LINE, Invocation, verb
 from .errors import DONE
 from .params import DURATION
-
-if TYPE_CHECKING:
-    from ..app import App
 
 
 @verb(
@@ -27,13 +24,22 @@ if TYPE_CHECKING:
     "treadle worker -A shop.jobs:app -q mail:20,default",
     "treadle worker -q reports --processes 4 --log-format json",
     "treadle worker -q default --burst        # drain what is due, then end",
+    "treadle worker -q default --health 127.0.0.1:9464",
 )
-@click.option("-q", "--queues", metavar="LIST", help="What to serve, with slots: mail:20,default.")
+@click.option(
+    "-q",
+    "--queues",
+    metavar="LIST",
+    help="What to serve, with slots: mail:20,default. A partition keeps its order with one slot in one worker: "
+    "email:1,email__p1:1.",
+)
 @click.option("--slots", type=int, metavar="N", help="Slots of a queue that names no number. Default 50.")
+@click.option("--pod-slots", type=int, metavar="N", help="Places over all queues, shared by their min and weight.")
 @click.option("--processes", type=click.IntRange(1), default=1, metavar="N", help="Several processes, one parent.")
 @click.option("--burst", is_flag=True, help="Drain what is due, then end.")
 @click.option("--grace", type=DURATION, help="How long running jobs may take to end at a stop. Default 25s.")
 @click.option("--threads", type=int, metavar="N", help="How many `def` tasks run at once.")
+@click.option("--health", metavar="ADDR", help="Answer /healthz, /readyz and /metrics there: 127.0.0.1:9464.")
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
 @click.option("--log-format", metavar="FORMAT", help="text or json.")
 @click.option("--no-lead", is_flag=True, help="Never take the leader's duties.")
@@ -43,7 +49,7 @@ def worker(call: Invocation, processes: int, burst: bool, no_lead: bool, parent:
 
     First signal: running jobs may end. Second: they are given back at once. Third: leave.
     """
-    config = call.config(**flags)
+    config = call.config(no_lead=no_lead or None, **flags)
     if not config.queues:
         raise ConfigError("no queues to serve: name them with -q mail:20,default, TREADLE_QUEUES, or in treadle.toml")
     if "worker" in config.disable:
@@ -55,7 +61,7 @@ def worker(call: Invocation, processes: int, burst: bool, no_lead: bool, parent:
         from .supervisor import die_with
 
         die_with(parent)
-    return _serve(config, burst, leads=not no_lead and "services" not in config.disable)
+    return _serve(config, burst, leads=not config.no_lead and "services" not in config.disable)
 
 
 def _serve(config: Config, burst: bool, leads: bool) -> NoReturn:
@@ -64,8 +70,7 @@ def _serve(config: Config, burst: bool, leads: bool) -> NoReturn:
 
     app = target.load_app(config)
     logs.configure(config.log_level, config.log_format)
-    if any(queue.max_workers is not None for queue in config.queues):
-        asyncio.run(_seed(app, config))
+    app.heed(config.queues)
     named = config if config.worker_prefix is not None else dataclasses.replace(config, worker_prefix=app.name)
     run_worker(
         app,
@@ -75,18 +80,9 @@ def _serve(config: Config, burst: bool, leads: bool) -> NoReturn:
         label=functools.partial(worker_label, named),
         timing=config.timing,
         limits=config.limits,
+        loop=config.loop,
+        health=None if config.health is None else address(config.health),
     )
-
-
-async def _seed(app: App, config: Config) -> None:
-    """The declared limits, for queues that nobody has edited yet: afterwards an operator's word counts."""
-    async with app:
-        for queue in config.queues:
-            if queue.max_workers is not None:
-                try:
-                    await app.queues.set(queue.name, max_workers=queue.max_workers, version=0)
-                except Conflict:
-                    pass
 
 
 def _slots(queue: DeclaredQueue, config: Config) -> int:
@@ -103,7 +99,7 @@ def _supervise(call: Invocation, config: Config, processes: int, burst: bool) ->
         supervisor = Supervisor(
             [sys.executable, "-m", __package__ or "", *args],
             processes,
-            environ=lambda number: environ_of(number, os.environ, config.worker_id),
+            environ=lambda number: environ_of(number, os.environ, config.worker_id, config.health),
             say=call.out.say,
             burst=burst,
         )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
 from typing import Final, Literal, TypeAlias, cast
 
 from .duration import Duration, seconds
+from .job import RetryOverride
 from .names import check_attempts
 
 ExceptionClass: TypeAlias = type[BaseException]
@@ -123,6 +124,27 @@ class Retry:
         If it raises, or answers with anything else, the default curve is used and the job carries a warning.
         """
         return Retry(max_attempts, retry_on=retry_on, give_up_on=give_up_on, curve="custom", function=function)
+
+
+def override(retry: Retry, live: RetryOverride | None) -> Retry:
+    """The rule under a queue's live override. Which exceptions are retried stays the task's affair.
+
+    A curve that the operator changes in part needs one to be changed: a task's own function, and a task that is tried
+    once (whose delay is none), give way to the default curve.
+    """
+    if live is None:
+        return retry
+    attempts = retry.max_attempts if live.max_attempts is None else live.max_attempts
+    curved = (live.base, live.cap, live.curve) != (None, None, None)
+    replaces = (curved and retry.curve == "custom") or (attempts > 1 and retry.max_attempts == 1)
+    own = Retry(retry_on=retry.retry_on, give_up_on=retry.give_up_on) if replaces else retry
+    return replace(
+        own,
+        max_attempts=attempts,
+        base=own.base if live.base is None else live.base,
+        cap=own.cap if live.cap is None else live.cap,
+        curve=own.curve if live.curve is None else live.curve,
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,12 @@ and within them the free places of the executors that its tasks need.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import heapq
+from collections.abc import Container, Mapping, Sequence
+from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from .queue import Queue
 
@@ -28,6 +31,14 @@ class Room(Struct, frozen=True):
     running: int
     groups: tuple[Group, ...]
     most: int | None = None  # this pod's share of the cluster's max_workers
+    places: int | None = None  # how many more the pod as a whole lets it start; None: as many as it has free
+
+
+class Portion(Struct, frozen=True):
+    """A queue's part of the pod's places, where the pod has a number of them for all its queues together."""
+
+    least: int = 0  # kept free for this queue, whatever the others want
+    weight: int = 1  # of the rest, among those that have work
 
 
 class Ask(Struct, frozen=True):
@@ -38,12 +49,59 @@ class Ask(Struct, frozen=True):
     groups: tuple[tuple[frozenset[str], int], ...]
 
 
-def share(queue: Queue | None, live_pods: int) -> int | None:
-    """This pod's part of the cluster-wide total, as long as nobody has handed out exact shares: rounded up, so that
-    the whole total is used, and never the whole total for a pod that has just come."""
+_PLAIN: Final = Portion()
+
+
+def share(queue: Queue | None, serving: int, given: int | None = None) -> int | None:
+    """This pod's part of the cluster-wide total: what the Balancer has given it, else a fair part, rounded up, so that
+    the whole total is used, and never the whole total for a pod that has just come. `serving` pods have a part in it.
+    A total that was lowered counts at once."""
     if queue is None or queue.max_workers is None:
         return None
-    return -(-queue.max_workers // max(1, live_pods))
+    if given is not None:
+        return min(given, queue.max_workers)
+    return -(-queue.max_workers // max(1, serving))
+
+
+def within(rooms: Sequence[Room], slots: int, portions: Mapping[str, Portion], hungry: Container[str]) -> list[Room]:
+    """The rooms of the hungry queues, if all queues of the pod together have so many slots.
+
+    What a queue lacks to its least number is kept free for it, hungry or not. The rest goes to those that have work,
+    place by place, always to the one that is furthest below what its weight says.
+    """
+    free = slots - sum(room.running for room in rooms)
+    given: dict[str, int] = {}
+    wanting: list[tuple[float, int, Room, int]] = []
+    common = free
+    for room in rooms:
+        most = room.slots if room.most is None else min(room.slots, room.most)
+        kept = max(0, min(_portion(portions, room).least, most) - room.running)
+        common -= kept
+        if room.queue in hungry and (ask := _ask(room)) is not None:
+            given[room.queue] = min(kept, ask.limit, max(0, free))
+            free -= given[room.queue]
+            if ask.limit > given[room.queue]:
+                wanting.append(_wanting(room, given[room.queue], ask.limit, len(wanting), portions))
+    heapq.heapify(wanting)
+    while common > 0 and wanting:
+        _, place, room, limit = heapq.heappop(wanting)
+        given[room.queue] += 1
+        common -= 1
+        if given[room.queue] < limit:
+            heapq.heappush(wanting, _wanting(room, given[room.queue], limit, place, portions))
+    return [replace(room, places=given.get(room.queue, 0)) for room in rooms if room.queue in hungry]
+
+
+def _portion(portions: Mapping[str, Portion], room: Room) -> Portion:
+    return portions.get(room.queue, _PLAIN)
+
+
+def _wanting(
+    room: Room, given: int, limit: int, place: int, portions: Mapping[str, Portion]
+) -> tuple[float, int, Room, int]:
+    """Its place in the line for one more: by how much it has of the common places, for its weight."""
+    portion = _portion(portions, room)
+    return max(0, room.running + given - portion.least) / portion.weight, place, room, limit
 
 
 def plan(rooms: Sequence[Room], batch: int) -> tuple[Ask, ...]:
@@ -65,6 +123,8 @@ def rest(next_due: float | None, poll: float, chance: float) -> float:
 def _ask(room: Room) -> Ask | None:
     free = room.slots if room.most is None else min(room.slots, room.most)
     free -= room.running
+    if room.places is not None:
+        free = min(free, room.places)
     groups = tuple(
         (group.tasks, free if group.places is None else min(free, group.places))
         for group in room.groups

@@ -43,8 +43,40 @@ class UnknownTask(TreadleError):
     """A task name that the caller's own code must know, and does not."""
 
 
+class UnknownLimit(TreadleError):
+    """A rate limit that nobody has declared."""
+
+
+class RateLimited(TreadleError):
+    """`app.limits.take(…)`: the tokens were not there in time. `wait`: how many seconds it may take until they are."""
+
+    def __init__(self, message: str, wait: float) -> None:
+        super().__init__(message)
+        self.wait = wait
+
+
+class LockHeld(TreadleError):
+    """`app.lock(…)`: somebody else holds the lock, and did not let go of it in time."""
+
+
+class LockLost(TreadleError):
+    """`Lock.renew()`: the lock ran out, and somebody else has taken it since. What it guarded must stop."""
+
+
 class JobNotFound(TreadleError):
     """No job has this id (any more)."""
+
+
+class OperationNotFound(TreadleError):
+    """No operation has this id (any more)."""
+
+
+class ScheduleNotFound(TreadleError):
+    """There is no schedule of this name."""
+
+
+class PodNotFound(TreadleError):
+    """No pod has this id or label (any more), or several have it."""
 
 
 class Conflict(TreadleError):
@@ -71,9 +103,13 @@ class ResultTimeout(TreadleError):
 class StorageUnavailable(TreadleError):
     """The storage cannot be reached, or refuses to be used; the text says why."""
 
+    passing = False  # whether it may end by itself, so that a worker that starts just now does well to try again
+
 
 class StorageTimeout(StorageUnavailable):
     """A storage call met its deadline. Its outcome is unknown; every mutation may be sent again."""
+
+    passing = True
 
 
 class SchemaTooOld(TreadleError):

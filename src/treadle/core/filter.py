@@ -14,7 +14,8 @@ both `matches` and a storage's SQL compare with. `matches` is the reference: sto
 What the values mean:
 
 - Names (`id queue task tag cause unique parent schedule flow pod`) are equal, or start with the prefix. Case counts.
-  A lone `*` means "any": `unique:*` are the jobs that have a unique key.
+  A lone `*` means "any": `unique:*` are the jobs that have a unique key. Only a failed job has a `cause`:
+  task:exception:place.
 - `created:2026-11-15` is that day in UTC; `>` is after it, `<=` until its end. A date-time needs a zone.
 - A relative time is a distance from now. `created` and `finished` look back: `finished:<1h` ended within the last
   hour, `created:>2h` was made more than two hours ago, `finished:1h..2h` ended between one and two hours ago.
@@ -37,7 +38,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias, cast
 
 from . import duration
@@ -84,6 +85,8 @@ _DAY: Final = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _CLOCK: Final = r"[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6})?)?"
 _MOMENT: Final = re.compile(rf"{_DAY.pattern}T{_CLOCK}(?:Z|[+-][0-9]{{2}}:[0-9]{{2}})")
 _DAY_LENGTH: Final = 86_400.0
+_LEAST: Final = 1e-6
+_CALENDAR: Final = (-62_135_596_800.0, 253_402_214_400.0)  # the first day of year 1, the last of 9999
 
 _KEY: Final = re.compile(r'([^\s":]*):')
 _FREE_WORD: Final = re.compile(r'[^\s":]+')
@@ -217,6 +220,11 @@ def interval(key: str, value: Value, now: float) -> Interval:
             raise ValueError("the range ends before it begins")
     bounds = _bounds(value.op, start, end, point=point)
     return _around(now, bounds, ahead=key == "due") if read is _distance else bounds
+
+
+def at(which: Filter, now: float) -> Filter:
+    """The filter with every distance from now written as an instant: it goes on meaning what it means at `now`."""
+    return Filter(tuple(_term_at(term, now) for term in which.terms))
 
 
 class _Parser:
@@ -450,6 +458,32 @@ def _around(now: float, distance: Interval, *, ahead: bool) -> Interval:
     if distance.low < 0:
         return Interval(now, now + distance.high, False, distance.with_high)
     return Interval(now + distance.low, now + distance.high, distance.with_low, distance.with_high)
+
+
+def _term_at(term: Term, now: float) -> Term:
+    if _kind(term.key) not in ("time", "age"):
+        return term
+    key = "created" if term.key == "age" else term.key
+    return Term(key, tuple(_value_at(term.key, value, now) for value in term.values), term.negated)
+
+
+def _value_at(key: str, value: Value, now: float) -> Value:
+    if _reader(key, value.text) is not _distance:
+        return value
+    bounds = interval(key, value, now)
+    if bounds.high == math.inf:
+        return Value(_moment(bounds.low), ">=" if bounds.with_low else ">")
+    if bounds.low == -math.inf:
+        return Value(_moment(bounds.high), "<=" if bounds.with_high else "<")
+    # A range has both its ends in it: one that is left out is moved by the least that an instant can be told apart by.
+    low = bounds.low if bounds.with_low else bounds.low + _LEAST
+    high = bounds.high if bounds.with_high else bounds.high - _LEAST
+    return Value(_moment(low), "..", _moment(max(low, high)))
+
+
+def _moment(instant: float) -> str:
+    moment = datetime.fromtimestamp(min(max(instant, _CALENDAR[0]), _CALENDAR[1]), UTC)
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
 def _holds(key: str, value: Value, row: Row, now: float) -> bool:

@@ -56,6 +56,11 @@ class ErrorEntry(Struct, frozen=True, kw_only=True, gc=False):
     ended_at: float | None = None  # written by the storage's clock when the Change is applied
 
 
+def cause_of(task: str, error: ErrorEntry) -> str:
+    """What failures are grouped by: task, exception (or how the attempt ended, if none was raised), raising place."""
+    return f"{task}:{error.type or error.kind}:{error.place}"
+
+
 class Job(Struct, frozen=True, kw_only=True, gc=False):
     """One durable request to run a task, as a storage answers with it."""
 
@@ -180,6 +185,8 @@ Why = Literal[
     "cancel_asked",
     "revived",
     "rescheduled",
+    "moved",
+    "reprioritised",
     "removed",
 ]
 

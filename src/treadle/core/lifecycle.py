@@ -57,7 +57,6 @@ from . import backoff
 from .backoff import Retry
 from .job import (
     CLAIMABLE,
-    DEFAULT_MAX_ATTEMPTS,
     POISON_CRASHES,
     TERMINAL,
     Change,
@@ -66,6 +65,7 @@ from .job import (
     ErrorKind,
     Job,
     NewJob,
+    RetryOverride,
     State,
     Why,
 )
@@ -92,8 +92,9 @@ TRANSITIONS: Final[dict[tuple[State, State], tuple[str, ...]]] = {
     (State.SCHEDULED, State.RUNNING): ("claim",),
     (State.READY, State.RUNNING): ("claim",),
     (State.READY, State.SCHEDULED): ("rescheduled",),
-    (State.READY, State.READY): ("rescheduled",),
-    (State.SCHEDULED, State.SCHEDULED): ("rescheduled",),
+    (State.READY, State.READY): ("rescheduled", "moved", "reprioritised"),
+    (State.SCHEDULED, State.SCHEDULED): ("rescheduled", "moved", "reprioritised"),
+    (State.WAITING, State.WAITING): ("moved", "reprioritised"),
     (State.RUNNING, State.SUCCEEDED): ("succeeded",),
     (State.RUNNING, State.FAILED): ("failed",),
     (State.RUNNING, State.CANCELLED): ("cancelled",),
@@ -120,8 +121,10 @@ class IllegalTransition(ValueError):
     """A Change that the table does not have. Always a bug in this file."""
 
 
-def finish(job: Job, outcome: Outcome, retry: Retry, chance: float) -> Change:
-    """What becomes of a running job. Total: every Outcome has exactly one answer."""
+def finish(job: Job, outcome: Outcome, retry: Retry, chance: float, live: RetryOverride | None = None) -> Change:
+    """What becomes of a running job. Total: every Outcome has exactly one answer. `live` is its queue's override."""
+    if live is not None:
+        job, retry = under(job, live), backoff.override(retry, live)
     match outcome:
         case Succeeded(result, warning, follow_ups):
             return _succeed(job, result, warning, follow_ups)
@@ -146,7 +149,20 @@ def finish(job: Job, outcome: Outcome, retry: Retry, chance: float) -> Change:
             assert_never(outcome)
 
 
-def rescue(job: Job, label: str) -> Change:
+def under(job: Job, live: RetryOverride | None) -> Job:
+    """The job with as many attempts as its queue's live override gives it, unless its caller has chosen."""
+    if live is None or live.max_attempts is None or job.pinned:
+        return job
+    return msgspec.structs.replace(job, max_attempts=live.max_attempts)
+
+
+def most_attempts(job: Job, retry: Retry, live: RetryOverride | None = None) -> int:
+    """How often a job may be tried: its own number, which its queue's override replaces unless the caller chose it."""
+    own = under(job, live).max_attempts
+    return own if own is not None else backoff.override(retry, live).max_attempts
+
+
+def rescue(job: Job, label: str, live: RetryOverride | None = None) -> Change:
     """A running job whose pod has no live lease. The charge is kept, and the crash is counted: a job that takes three
     pods with it is poison."""
     crashes = job.crashes + 1
@@ -156,7 +172,7 @@ def rescue(job: Job, label: str) -> Change:
     elif crashes >= POISON_CRASHES:
         poison = _entry(job, "poison", f"lost {crashes} pods, the last one {label}: not tried again")
         change = _end(job, State.FAILED, "failed", poison)
-    elif job.attempt >= (job.max_attempts or DEFAULT_MAX_ATTEMPTS):
+    elif job.attempt >= most_attempts(job, Retry(), live):
         change = _end(job, State.FAILED, "failed", lost)
     else:
         change = _again(job, "rescued", 0.0, error=lost)
@@ -168,11 +184,13 @@ def release(job: Job) -> Change:
     return _again(job, "released", 0.0, attempt=job.attempt - 1)
 
 
-def expire(job: Job, chance: float) -> Change:
+def expire(job: Job, chance: float, live: RetryOverride | None = None) -> Change:
     """A running job far beyond its deadline, whose own pod has not ended it. The second line of defence: it knows no
-    task, so the delay is the built-in curve."""
+    task, so the delay is the built-in curve, or what the queue's live override makes of it."""
     error = _entry(job, "timeout", "ran past its deadline, and its pod did not end it")
-    return msgspec.structs.replace(_failed(job, error, None, None, False, Retry(), chance), foreign=True)
+    retry = backoff.override(Retry(), live)
+    change = _failed(under(job, live), error, None, None, False, retry, chance)
+    return msgspec.structs.replace(change, foreign=True)
 
 
 def cancel(job: Job) -> Change | None:
@@ -223,6 +241,20 @@ def reschedule(job: Job, *, delay: float = 0.0, run_at: float | None = None) -> 
     later = delay > 0 or run_at is not None
     to = State.SCHEDULED if later else State.READY
     return _change(job.id, "rescheduled", CLAIMABLE, to, delay=None if run_at is not None else delay, run_at=run_at)
+
+
+def move(job: Job, queue: str) -> Change | None:
+    """Another queue for a job that has not started; its state and its time stay."""
+    if job.state not in _NOT_STARTED:
+        return None
+    return Change(id=job.id, why="moved", expect=_NOT_STARTED, queue=queue)
+
+
+def set_priority(job: Job, priority: int) -> Change | None:
+    """Another priority for a job that has not started."""
+    if job.state not in _NOT_STARTED:
+        return None
+    return Change(id=job.id, why="reprioritised", expect=_NOT_STARTED, priority=priority)
 
 
 def remove(job: Job) -> Change | None:

@@ -21,6 +21,7 @@ class Descriptor(Struct, frozen=True, kw_only=True, omit_defaults=True):
     owner: str = ""
     docs: str = ""  # a link
     tags: tuple[str, ...] = ()
+    queue: str = ""  # of a task: where its jobs go, if the call names no other
 
 
 class PodStats(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -48,6 +49,7 @@ class PodCard(Struct, frozen=True, kw_only=True):
     lease: float
     slots: int | None = None  # over all its queues; None: each queue has its own, and no more is said
     can_lead: bool = True
+    schedules: tuple[str, ...] = ()  # that its code declares
     about: dict[str, Descriptor] = {}  # "task NAME" or "queue NAME" → what its code says of it
 
 
@@ -63,12 +65,27 @@ class Pod(Struct, frozen=True, kw_only=True):
     lost: bool = False
     stats: PodStats | None = None  # with its last beat
     wish: Wish = "serve"
+    wish_by: str | None = None  # who asked for it
     stacks: str | None = None  # the last dump that was asked for
     stacks_at: float | None = None
+    stacks_asked: float | None = None
+    shares: dict[str, int] = {}  # queue → its part of the queue's max_workers, where there is one
 
     @property
     def live(self) -> bool:
         return not self.lost and self.lease_left > 0
+
+    @property
+    def state(self) -> Literal["live", "quiet", "stopping", "lapsed", "lost"]:
+        """In one word, for people."""
+        if not self.live:
+            return "lost" if self.lost else "lapsed"
+        return "stopping" if self.wish == "stop" else "quiet" if self.is_quiet else "live"
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it claims nothing, because it was asked to or because it says so."""
+        return self.wish != "serve" or (self.stats is not None and self.stats.quiet)
 
 
 class Held(Struct, frozen=True):

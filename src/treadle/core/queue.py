@@ -10,7 +10,8 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct
 
-from .job import QueueChange, RetryOverride, State
+from .job import NO_TIMEOUT, Job, QueueChange, RetryOverride, State
+from .names import HIGHEST_PRIORITY
 
 COOL_BASE: Final = 5.0
 COOL_CAP: Final = 1800.0
@@ -92,6 +93,28 @@ def gate(queue: Queue, now: float) -> float | None:
     if queue.cool_until is not None:
         closed_until = max(closed_until, queue.cool_until)
     return closed_until if closed_until > now else None
+
+
+def aged(priority: int, run_at: float, aging: float | None, now: float) -> int:
+    """The priority by which a due job is claimed: one step more for every `aging` seconds that it has waited."""
+    if aging is None:
+        return priority
+    return int(min(HIGHEST_PRIORITY, priority + max(0.0, now - run_at) // aging))
+
+
+def timeout_of(timeout: float | None, pinned: bool, live: float | None) -> float | None:
+    """The timeout of an attempt: the queue's live setting replaces one that the caller did not choose."""
+    return timeout if pinned or live is None else live
+
+
+def as_claimed(job: Job) -> Job:
+    """A running job with the timeout that its claim gave it: the row keeps the caller's, and the deadline."""
+    if job.deadline is None:
+        timeout = NO_TIMEOUT if job.timeout else job.timeout
+    else:
+        timeout = round(job.deadline - (job.started_at or 0.0), 3)
+    same = timeout == job.timeout or (timeout and job.timeout and abs(timeout - job.timeout) < 0.001)
+    return job if same else msgspec.structs.replace(job, timeout=timeout)
 
 
 def cool(queue: Queue, hint: float | None, now: float) -> tuple[float, int]:

@@ -7,16 +7,19 @@ prints: instants in ISO 8601 with milliseconds, durations in seconds.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
-from . import payload
+from . import payload, settings
+from .catalog import Known
 from .errors import PayloadError
+from .explain import Explanation
 from .filter import Row
-from .job import ErrorEntry, Job
-from .pod import Pod
-from .queue import QueueStats
+from .job import ErrorEntry, Job, State, cause_of
+from .pod import Descriptor, Pod, PodStats
+from .queue import FOR_EVER, QueueStats
+from .schedule_view import FireView, ScheduleView
 
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
 _LAST: Final = datetime.max.replace(tzinfo=UTC)
@@ -97,6 +100,41 @@ class QueueView:
     paused_until: datetime | None
     version: int
     capped_at: int
+    cool_exponent: int = 0
+    rate: float | None = None  # a second
+    burst: int | None = None
+    aging: float | None = None
+    timeout: float | None = None  # 0: no limit
+    max_attempts: int | None = None
+    backoff: str | None = None
+    backoff_base: float | None = None
+    backoff_cap: float | None = None
+    cool_base: float | None = None
+    cool_cap: float | None = None
+    keep_succeeded: float | str | None = None  # seconds, or "forever"
+    keep_failed: float | str | None = None
+    keep_cancelled: float | str | None = None
+    description: str = ""
+    owner: str = ""
+    docs: str = ""
+    tags: tuple[str, ...] = ()
+    drift: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskView:
+    """One task that pods know, or have known."""
+
+    name: str
+    queue: str  # where its jobs go, if the call names no other
+    description: str
+    owner: str
+    docs: str
+    tags: tuple[str, ...]
+    pods: tuple[str, ...]  # labels of the live pods that know it
+    seen_at: datetime | None  # when a pod that knows it last came or went
+    stale: bool  # unseen for 30 days
+    drift: tuple[str, ...]  # where live pods disagree about it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +146,7 @@ class PodView:
     host: str
     pid: int
     version: str
-    state: str  # live, lapsed or lost
+    state: str  # live, quiet, stopping, lapsed or lost
     leader: bool
     queues: dict[str, int]
     tasks: tuple[str, ...]
@@ -116,6 +154,58 @@ class PodView:
     started_at: datetime
     beat_at: datetime
     lease_left: float
+    wish: str = "serve"  # what an operator wants of it: serve, quiet or stop
+    wish_by: str | None = None
+    can_lead: bool = True
+    slots: int | None = None  # over all its queues, if there is such a number
+    shares: dict[str, int] = field(default_factory=dict[str, int])  # of the queues' max_workers, where there are some
+    # As it says itself with its last beat:
+    runs: dict[str, int] = field(default_factory=dict[str, int])  # queue → runs under way
+    cpu_seconds: float = 0.0
+    rss_bytes: int = 0
+    loop_lag: float = 0.0
+    threads: int = 0
+    stuck_threads: int = 0
+    stacks_at: datetime | None = None  # when it last showed its stacks
+
+    @property
+    def live(self) -> bool:
+        return self.state in ("live", "quiet", "stopping")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseView:
+    """One link of the chain. `code` is for programs; `until` is when it ends by itself, if it does."""
+
+    code: str
+    text: str
+    until: datetime | None
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplanationView:
+    """Why a job is not running, or where it is. `blocked`: it will not run unless somebody acts."""
+
+    id: str
+    state: str
+    summary: str
+    blocked: bool
+    causes: tuple[CauseView, ...]
+
+
+def explanation_view(explanation: Explanation) -> ExplanationView:
+    causes = tuple(
+        CauseView(code=each.code, text=each.text, until=_instant(each.until), remedy=each.remedy)
+        for each in explanation.causes
+    )
+    return ExplanationView(
+        id=explanation.id,
+        state=explanation.state.value,
+        summary=explanation.summary,
+        blocked=explanation.blocked,
+        causes=causes,
+    )
 
 
 def job_view(job: Job) -> JobView:
@@ -153,8 +243,30 @@ def job_view(job: Job) -> JobView:
     )
 
 
-def queue_view(stats: QueueStats, pods: list[Pod]) -> QueueView:
+def task_view(known: Known) -> TaskView:
+    said = known.descriptor
+    return TaskView(
+        name=known.name,
+        queue=said.queue,
+        description=said.description,
+        owner=said.owner,
+        docs=said.docs,
+        tags=said.tags,
+        pods=known.pods,
+        seen_at=_instant(known.seen_at),
+        stale=known.stale,
+        drift=known.drift,
+    )
+
+
+def _setting(value: Any) -> Any:
+    return "forever" if value == FOR_EVER else value
+
+
+def queue_view(stats: QueueStats, pods: list[Pod], known: Known | None = None) -> QueueView:
     queue = stats.queue
+    said = Descriptor() if known is None else known.descriptor
+    live = {name: _setting(value) for name, value in settings.values(queue).items() if name != "max_workers"}
     serving = [pod for pod in pods if pod.live and queue.name in pod.card.queues]
     return QueueView(
         name=queue.name,
@@ -177,17 +289,25 @@ def queue_view(stats: QueueStats, pods: list[Pod]) -> QueueView:
         paused_until=_instant(queue.paused_until),
         version=queue.version,
         capped_at=stats.capped_at,
+        cool_exponent=queue.cool_exponent,
+        description=said.description,
+        owner=said.owner,
+        docs=said.docs,
+        tags=said.tags,
+        drift=() if known is None else known.drift,
+        **live,
     )
 
 
 def pod_view(pod: Pod) -> PodView:
+    said = pod.stats or PodStats()
     return PodView(
         id=pod.card.id,
         label=pod.card.label,
         host=pod.card.host,
         pid=pod.card.pid,
         version=pod.card.version,
-        state="lost" if pod.lost else "live" if pod.live else "lapsed",
+        state=pod.state,
         leader=pod.leader,
         queues=pod.card.queues,
         tasks=pod.card.tasks,
@@ -195,10 +315,24 @@ def pod_view(pod: Pod) -> PodView:
         started_at=_moment(pod.started_at),
         beat_at=_moment(pod.beat_at),
         lease_left=max(0.0, pod.lease_left),
+        wish=pod.wish,
+        wish_by=pod.wish_by,
+        can_lead=pod.card.can_lead,
+        slots=pod.card.slots,
+        shares=pod.shares,
+        runs=said.running,
+        cpu_seconds=said.cpu_seconds,
+        rss_bytes=said.rss_bytes,
+        loop_lag=said.loop_lag,
+        threads=said.threads,
+        stuck_threads=said.stuck_threads,
+        stacks_at=_instant(pod.stacks_at),
     )
 
 
-def as_json(view: JobView | QueueView | PodView) -> dict[str, Any]:
+def as_json(
+    view: JobView | QueueView | PodView | ExplanationView | TaskView | ScheduleView | FireView,
+) -> dict[str, Any]:
     """The view as JSON values, in the shape that CLI and HTTP print."""
     return {field.name: _plain(getattr(view, field.name)) for field in dataclasses.fields(view)}
 
@@ -213,7 +347,7 @@ def row_of(job: Job, *, stuck: bool) -> Row:
         queue=job.queue,
         task=job.task,
         tags=job.tags,
-        cause=f"{job.task}:{last.type}:{last.place}" if last is not None else None,
+        cause=cause_of(job.task, last) if last is not None and job.state is State.FAILED else None,
         unique_key=job.unique_key,
         pod=job.pod,
         priority=job.priority,
@@ -279,7 +413,7 @@ def _moment(seconds: float) -> datetime:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    if isinstance(value, ErrorView):
+    if isinstance(value, (ErrorView, CauseView)):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, tuple):
         return [_plain(each) for each in value]  # pyright: ignore[reportUnknownVariableType]

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from ..context import Context, Door
+from ..core import lifecycle
 from ..core.job import Job
 from ..core.outcome import Interrupted, Outcome
 from ..ports import Executor
@@ -46,7 +47,10 @@ class Crew:
         self._stopping = stopping
         self._label = label
         self._loop = asyncio.get_running_loop()
-        self._timer: asyncio.TimerHandle | None = None
+        # uvloop gives what is due at once a handle that does not know when: so the time is kept here.
+        self._timer: asyncio.Handle | None = None
+        self._timer_at = 0.0
+        self._left: list[Run] = []  # given up, and perhaps still in their threads
 
     def start(self, job: Job) -> None:
         task = self._find(job.task)
@@ -75,6 +79,11 @@ class Crew:
         for run in self._roster.runs():
             self._done(run, give_up(run) if run.reason not in (None, "shutdown") else Interrupted())
 
+    @property
+    def stuck(self) -> int:
+        """Threads in which a run was given up, and that have not returned. From any thread."""
+        return sum(map(_is_left, self._left))
+
     def close(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
@@ -94,7 +103,7 @@ class Crew:
             stopping=self._stopping,
             remaining=remaining,
             slot=slot_name(run, self._label()),
-            max_attempts=run.job.max_attempts or run.task.retry.max_attempts,
+            max_attempts=lifecycle.most_attempts(run.job, run.task.retry, self._roster.override(job.queue)),
             door=self._door,
         )
 
@@ -109,10 +118,10 @@ class Crew:
     # Deadlines -------------------------------------------------------------------------------------------------------
 
     def _watch(self, at: float) -> None:
-        if self._timer is None or at < self._timer.when():
+        if self._timer is None or at < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self._loop.call_at(at, self._sweep)
+            self._timer, self._timer_at = self._loop.call_at(at, self._sweep), at
 
     def _sweep(self) -> None:
         """Stop what is past its deadline, give up what was asked to stop and did not, and look for the next one."""
@@ -122,8 +131,13 @@ class Crew:
             if run.abandon_at is not None:
                 if run.abandon_at <= now:
                     self._done(run, give_up(run))
+                    self._left = [each for each in (*self._left, run) if _is_left(each)]
                     continue
             elif run.deadline_at is not None and run.deadline_at <= now:
                 run.stop("timeout", now + self._cancel_grace)
             if (at := run.abandon_at or run.deadline_at) is not None:
                 self._watch(at)
+
+
+def _is_left(run: Run) -> bool:
+    return not run.executor.cancels and run.work is not None and not run.work.done()

@@ -42,11 +42,14 @@ from concurrent.futures import Future
 
 from ..config import Timing
 from ..core import pod as pods
+from ..core.pod import PodStats
 from ..ports import Beaten, RunReport, Storage
+from . import vitals
 
 log = logging.getLogger("treadle.heart")
 
 REPORT_EVERY = 60.0
+DEAF_BEAT = 1.8  # where nobody tells of a queue's new settings: with jitter, still within two seconds
 LONG_SLEEP = 5.0  # a thread that is late by more was stopped together with all the others
 
 
@@ -61,6 +64,7 @@ class Heart:
         heard: Callable[[Beaten, Sequence[RunReport]], None],
         loop_limit: Callable[[], float],
         stuck: Callable[[float], None],
+        stats: Callable[[], PodStats] | None = None,
     ) -> None:
         self._storage = storage
         self._timing = timing
@@ -69,6 +73,9 @@ class Heart:
         self._heard = heard
         self._loop_limit = loop_limit
         self._stuck = stuck
+        self._stats = stats
+        self._stacks: str | None = None  # asked for, and not yet told
+        self._stacks_asked: float | None = None  # what was answered last
         self._pod = ""
         self._answered = time.monotonic()  # when the last answered beat was sent
         self._silence = 0.0  # how long nobody had answered, before somebody did at …
@@ -84,6 +91,7 @@ class Heart:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._poke: asyncio.Event | None = None
+        self._soon = False
         self._stopping = False
         self._ended: Future[None] = Future()
 
@@ -123,6 +131,7 @@ class Heart:
 
     def beat_soon(self) -> None:
         """Beat now rather than at the next interval: a cancel may be waiting."""
+        self._soon = True  # kept, because its thread may only just be starting
         if self._loop is not None and self._poke is not None:
             try:
                 self._loop.call_soon_threadsafe(self._poke.set)
@@ -164,19 +173,24 @@ class Heart:
 
     async def _rest(self) -> None:
         assert self._poke is not None
+        if self._soon:
+            self._poke.set()
+        every = self._timing.beat if self._storage.signals_work else min(self._timing.beat, DEAF_BEAT)
         try:
-            async with asyncio.timeout(self._timing.beat * (0.9 + 0.2 * self._chance.random())):
+            async with asyncio.timeout(every * (0.9 + 0.2 * self._chance.random())):
                 await self._poke.wait()
         except TimeoutError:
             pass
         self._poke.clear()
+        self._soon = False
 
     async def beat(self) -> None:
         """One beat: renew (or, when deaf for too long, only ask), and pass on what was heard."""
         sent, pod, renew = time.monotonic(), self._pod, self.may_claim()
-        runs = self._reports()
+        runs, stacks = self._reports(), self._stacks
+        stats = None if self._stats is None else self._stats()
         try:
-            beaten = await self._storage.beat(pod, self._timing.lease, runs, renew=renew)
+            beaten = await self._storage.beat(pod, self._timing.lease, runs, renew=renew, stats=stats, stacks=stacks)
         except Exception as error:
             if not self._trouble:
                 log.warning("a beat was not answered; the lease holds for %.0f s more: %s", self._lease_left(), error)
@@ -190,7 +204,17 @@ class Heart:
             self._answered = sent
             if not renew:
                 self.beat_soon()  # it was only asked: the lease itself has yet to be renewed
+        self._note_stacks(beaten, told=stacks is not None and renew)
         self._tell(pod, beaten, runs)
+
+    def _note_stacks(self, beaten: Beaten, *, told: bool) -> None:
+        """A dump is made here and now, not on the pod's loop, which may be the very thing that hangs."""
+        if told:
+            self._stacks = None
+        if beaten.stacks_asked is not None and beaten.stacks_asked != self._stacks_asked:
+            self._stacks_asked = beaten.stacks_asked
+            self._stacks = vitals.stacks(self._watched, self._watched_thread)
+            self.beat_soon()
 
     def _tell(self, pod: str, beaten: Beaten, runs: Sequence[RunReport]) -> None:
         def hear() -> None:

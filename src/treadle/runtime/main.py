@@ -16,11 +16,15 @@ import sys
 import threading
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from ..config import Limits, Timing
-from ..core.errors import StorageTimeout
+from ..core.errors import StorageUnavailable
+from . import loops
 from .pod import Pod
+
+if TYPE_CHECKING:
+    from .health import Health
 
 log = logging.getLogger("treadle.main")
 
@@ -32,6 +36,8 @@ LAST_WORDS: Final = 2.0  # seconds that the log and the streams may take in the 
 
 SWITCH_INTERVAL: Final = 0.0001
 START_PATIENCE: Final = 30.0
+LOOK_AGAIN: Final = 0.1
+LONGEST_PAUSE: Final = 2.0
 
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -65,11 +71,16 @@ def run_worker(
     label: Callable[[str], str],
     timing: Timing,
     limits: Limits,
+    loop: str = "auto",
+    health: tuple[str, int] | None = None,
 ) -> NoReturn:
     """Be a worker process to the end. What is wrong before the pod has started is raised; after that it exits."""
     # Beside a busy event loop a thread can wait for seconds to get the interpreter back: the loop's own short releases
     # keep resetting the 5 ms timer. The Heart and the storage's threads must not wait so long.
     sys.setswitchinterval(SWITCH_INTERVAL)
+    loops.calm_collector()
+    # Before the storage is opened: "starting" is an answer too. It ends with the process.
+    server = None if health is None else _answer_on(*health)
 
     async def main() -> NoReturn:
         code: int | None = None
@@ -87,7 +98,7 @@ def run_worker(
                         state=state,
                         stuck=_leave_blocked,
                     )
-                    code = await serve(make_pod, signals, burst=burst)
+                    code = await serve(make_pod, signals, burst=burst, health=server)
         except BaseException:
             if code is None:
                 raise
@@ -96,8 +107,15 @@ def run_worker(
             code = EXIT_UNCLEAN
         leave(code)
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=loops.maker(loop)) as runner:
+        runner.run(main())
     raise AssertionError("unreachable: the process has left")
+
+
+def _answer_on(host: str, port: int) -> Health:
+    from .health import Health  # with the standard library's web server, which few workers need
+
+    return Health(host, port)
 
 
 class Signals:
@@ -132,28 +150,46 @@ class Signals:
 
 async def _open(app: Host, signals: Signals) -> None:
     """Open the storage. One that is only busy, or not there yet, is tried again for a while; a refusal is final."""
+    if not await _patiently("open the storage", app.open, signals):
+        leave(EXIT_DONE)
+
+
+async def _patiently(what: str, act: Callable[[], Awaitable[object]], signals: Signals) -> bool:
+    """Do it, and again if what stands in its way may pass; not if we were asked to stop meanwhile."""
     give_up_at = asyncio.get_running_loop().time() + START_PATIENCE
-    while True:
-        if signals.asked.is_set():
-            leave(EXIT_DONE)
+    pause = LOOK_AGAIN
+    while not signals.asked.is_set():
         try:
-            await app.open()
-            return
-        except StorageTimeout as error:
-            if asyncio.get_running_loop().time() >= give_up_at:
+            await act()
+            return True
+        except StorageUnavailable as error:
+            if not error.passing or asyncio.get_running_loop().time() >= give_up_at:
                 raise
-            log.warning("cannot open the storage yet: %s", error)
+            log.warning("cannot %s yet: %s", what, error)
+        await _first(signals.asked.wait(), asyncio.sleep(pause))
+        pause = min(2 * pause, LONGEST_PAUSE)
+    return False
 
 
-async def serve(make_pod: Callable[[], Pod], signals: Signals, *, burst: bool = False) -> int:
+async def serve(
+    make_pod: Callable[[], Pod], signals: Signals, *, burst: bool = False, health: Health | None = None
+) -> int:
     """Run one pod until a signal comes (or, in burst mode, until nothing is due), and answer with the exit code."""
     pod = make_pod()
     signals.hurry = pod.hurry
-    if not signals.asked.is_set():
-        await pod.start()
-        await _first(signals.asked.wait(), *([pod.turner.idle.wait()] if burst else []))
+    if health is not None:
+        health.watch(pod)
+    if await _patiently("start the pod", pod.start, signals):
+        await _first(signals.asked.wait(), pod.ordered_off.wait(), *([_nothing_due(pod)] if burst else []))
         await pod.stop()
     return EXIT_DONE if pod.clean else EXIT_UNCLEAN
+
+
+async def _nothing_due(pod: Pod) -> None:
+    await pod.turner.idle.wait()
+    while await pod.waits_for_tokens():
+        await asyncio.sleep(LOOK_AGAIN)
+        await pod.turner.idle.wait()
 
 
 async def _first(*waits: Awaitable[object]) -> None:

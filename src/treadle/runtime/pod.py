@@ -31,28 +31,49 @@ import os
 import random
 import secrets
 import socket
+import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ..config import Limits, Timing
 from ..context import Door
-from ..core.job import POISON_CRASHES, Change, Job
-from ..core.pod import PodCard
+from ..core import settings
+from ..core.demand import Portion
+from ..core.health import Signs
+from ..core.job import POISON_CRASHES, Change, Job, State
+from ..core.pod import Descriptor, PodCard, PodStats
+from ..core.schedule import Declared
 from ..hooks import Hooks
 from ..ports import Beaten, Executor, RunReport, Storage, Wake
 from ..tasks import Registry
+from . import vitals
 from .crew import Crew
 from .heart import Heart
+from .meter import Meter
+from .orders import Orders
+from .rates import Rates
+from .recovery import Recovery
 from .roster import Roster
 from .service import Round, Service
+from .services.balancer import Balancer
+from .services.cron import Cron
 from .services.leader import Leader
+from .services.operator import Operator
+from .services.pruner import Pruner
+from .services.recorder import Recorder
 from .services.rescuer import Rescuer
+from .services.roller import Roller
+from .services.surveyor import Surveyor
+from .services.watcher import Watcher
+from .timed import Timed
 from .turner import Turner
 
 log = logging.getLogger("treadle.pod")
 
 DEAF_POLL: Final = 0.2
+LAST_RECORD: Final = 1.0
 
 SUSPECT_PAUSE: Final = 1.0
 
@@ -76,34 +97,54 @@ class Pod:
         leads: bool = True,
         services: bool = True,
         state: Any = None,
+        declared: Mapping[str, Mapping[str, Any]] | None = None,
+        about: Mapping[str, Descriptor] | None = None,
+        portions: Mapping[str, Portion] | None = None,
+        rates: Mapping[str, tuple[int, float]] | None = None,
         chance: random.Random | None = None,
         stuck: Callable[[float], None] | None = None,
+        produced: Counter[tuple[str, str, str]] | None = None,
+        limited: Counter[str] | None = None,
+        schedules: Callable[[], Mapping[str, Declared]] | None = None,
     ) -> None:
         self.id = ""
         self.label = ""
         self.timing = timing or Timing()
         self.limits = limits or Limits()
         self.stopped = asyncio.Event()
+        self.ordered_off = asyncio.Event()  # an operator has asked it to stop, and it does
         self.clean = True  # everything that ended was written before the pod signed off
-        self._storage = storage
+        self.timed = Timed(storage)
+        self._storage = self.timed.storage
         self._registry = registry
         self._executors = executors
         self._queues = dict(queues)
         self._hooks = hooks or Hooks()
         self._make_label: Callable[[str], str] = label or str
-        self._version = version
+        self.version = version
+        self.produced = Counter[tuple[str, str, str]]() if produced is None else produced  # what was enqueued here
+        self.limited = Counter[str]() if limited is None else limited  # who had to wait for tokens of which limit
         self._leads = leads
         self._has_services = services
         self._chance = chance or random.Random(secrets.randbits(64))  # noqa: S311 - jitter and token salts; seeded well
         self._stuck: Callable[[float], None] = stuck or _ignore
         self._door = door
         self._state = state
-        self._loop = asyncio.get_running_loop()
+        self._declared = dict(declared or {})  # queue → the settings that its row starts with
+        self._about = dict(about or {})
+        self._schedules = schedules  # what its code declares; None: this pod fires none
+        self._portions = dict(portions or {})
+        self._rates = dict(rates or {})  # of this pod alone: queue → (how many at once, how many a second)
+        self._clearing: set[asyncio.Task[None]] = set()
+        self.loop = self._loop = asyncio.get_running_loop()
         self._background: list[asyncio.Task[None]] = []
         self._unlisten: Callable[[], None] = lambda: None
         self._hurry = asyncio.Event()
         self._stopping = False
+        self._started = False
+        self._ahead = 0.0  # of the storage's clock, before this process' own
         self._rejoining: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     # Start -----------------------------------------------------------------------------------------------------------
 
@@ -118,19 +159,45 @@ class Pod:
         except BaseException:
             await self._sign_off()  # or a pod that runs nothing would be kept alive by its Heart
             raise
-        self._background = [asyncio.create_task(each.run(), name=each.service.name) for each in self._rounds]
+        self._background = [asyncio.create_task(each.run(), name=each.service.name) for each in self.rounds]
         log.info("%s", self.manifest())
         self._background.append(asyncio.create_task(self._watch_heart(), name="heart watch"))
         self._background.append(asyncio.create_task(self._turn(), name="turner"))
+        self._started = True
 
     def manifest(self) -> str:
         """What this pod is and serves, in one line."""
         queues = ", ".join(f"{name}:{slots}" for name, slots in self._queues.items())
         tasks = len(self._registry.tasks)
         return (
-            f"pod {self.label} · treadle {self._version} · queues {queues} · "
+            f"pod {self.label} · treadle {self.version} · queues {queues} · "
             f"{tasks} task{'' if tasks == 1 else 's'} · pid {os.getpid()}"
         )
+
+    def signs(self) -> Signs:
+        """How this pod is, as far as can be seen without waiting for anybody. From any thread."""
+        if not self._started:
+            return Signs(started=False)
+        alive = {task.get_name(): not task.done() for task in self._background}
+        return Signs(
+            stopping=self._stopping,
+            loop_alive=not self.heart.is_stuck and not self._loop.is_closed(),
+            heart_alive=self.heart.alive,
+            turner_alive=alive.pop("turner", False),
+            services_alive=all(alive.values()),
+            beat_age=self.heart.beat_age,
+            storage_age=self.timed.age,
+            lease=self.timing.lease,
+            beat=self.timing.beat,
+        )
+
+    @property
+    def hook_errors(self) -> Counter[str]:
+        return self._hooks.errors
+
+    @property
+    def rescues(self) -> Counter[str]:
+        return self.rescuer.counts if self._has_services else Counter()
 
     def _build(self) -> None:
         """A start after a stop begins with nothing left over."""
@@ -140,7 +207,11 @@ class Pod:
             for name in self._executors
         }
         self._known = tuple(sorted(frozenset[str]().union(*by_executor.values())))
-        self.roster = Roster(self._queues, self._executors, by_executor)
+        self._started = False
+        self.meter = Meter()
+        self.roster = Roster(
+            self._queues, self._executors, by_executor, pod_slots=self.limits.pod_slots, portions=self._portions
+        )
         self.turner = Turner(
             storage=self._storage,
             roster=self.roster,
@@ -150,7 +221,10 @@ class Pod:
             batch=self.limits.batch,
             poll=self._poll,
             chance=self._chance,
+            meter=self.meter,
+            rates=Rates(self._storage, lambda: self.roster.settings, self._rates),
         )
+        self.recovery = Recovery(self._storage, lambda: self.roster.settings)
         self.crew = Crew(
             roster=self.roster,
             turner=self.turner,
@@ -170,23 +244,52 @@ class Pod:
             heard=self._on_beat,
             loop_limit=self._loop_limit,
             stuck=self._stuck,
+            stats=self._stats,
         )
+        self.orders = Orders(label=lambda: self.label, wake=self.turner.wake, stop=self._stop_as_ordered)
         self.leader = Leader(self._storage, lambda: self.id, ttl=self.timing.leader_ttl, every=self.timing.leader_every)
-        self._rounds = self._services()
+        self.recorder = Recorder(
+            self._storage,
+            self.meter,
+            self.timed,
+            label=lambda: self.label,
+            slots=lambda: (sum(self._queues.values()), len(self.roster)),
+            lag=lambda: self.heart.lag,
+        )
+        self.surveyor = Surveyor(self._storage)
+        self.rounds = self._services()
         self._stopping = False
         self._hurry.clear()
         self.stopped.clear()
+        self.ordered_off.clear()
 
     def _poll(self) -> float:
         """Where nobody wakes us, polling is all there is, and a second would be long."""
         return self.timing.poll if self._storage.signals_work else min(self.timing.poll, DEAF_POLL)
 
     def _may_claim(self) -> bool:
-        return self.heart.may_claim()
+        return self.heart.may_claim() and not self.orders.quiet
+
+    def _stats(self) -> PodStats:
+        """From the Heart's thread."""
+        return PodStats(
+            running=self.roster.counts(),
+            quiet=self._stopping or not self._may_claim(),
+            cpu_seconds=vitals.cpu_seconds(),
+            rss_bytes=vitals.rss_bytes(),
+            loop_lag=self.heart.lag,
+            threads=threading.active_count(),
+            stuck_threads=self.crew.stuck,
+        )
 
     def _services(self) -> list[Round]:
+        # Every pod writes its own history, and looks around for those who scrape it.
+        own: list[tuple[Service, Callable[[], bool]]] = [
+            (self.recorder, lambda: True),
+            (self.surveyor, lambda: self.surveyor.is_wanted),
+        ]
         if not self._has_services:
-            return []
+            return [Round(service, self._chance, wanted) for service, wanted in own]
         # Where death can be proven every pod looks for dead neighbours; elsewhere one pod scans for all.
         proves = self._storage.capabilities.proves_death
         every, jitter = (self.timing.neighbours, 0.1) if proves else (self.timing.scan, 0.5)
@@ -198,12 +301,30 @@ class Pod:
             jitter=jitter,
             rescued=self._on_rescue,
             beat_age=lambda: self.heart.silence,
+            override=self.roster.override,
+            may_act=lambda: proves or self.leader.leads,
         )
+        balancer = Balancer(
+            self._storage, lambda: self.leader.leads, every=self.timing.balance, limited=self.roster.is_any_limited
+        )
+        watcher = Watcher(self._storage)
+        self.pruner = Pruner(self._storage)
+        self.operator = Operator(self._storage)
         duties: list[tuple[Service, Callable[[], bool]]] = [
+            *own,
             (self.rescuer, lambda: proves or self.leader.leads),
+            (balancer, lambda: self.leader.leads),
+            (watcher, lambda: self.leader.leads),
+            (Roller(self._storage), lambda: self.leader.leads),
+            (self.pruner, lambda: self.leader.leads),
+            (self.operator, lambda: self.leader.leads),
         ]
+        if self._schedules is not None:
+            self.cron = Cron(self._storage, self._schedules, term=lambda: self.leader.term)
+            duties.append((self.cron, lambda: self.leader.leads))
         if self._leads:
-            duties.append((self.leader, lambda: not self._stopping))
+            # A leader that drains goes on leading, or the cluster would be without its services meanwhile.
+            duties.append((self.leader, lambda: not self._stopping or self.leader.leads))
         return [Round(service, self._chance, wanted) for service, wanted in duties]
 
     async def _register(self) -> float:
@@ -215,15 +336,47 @@ class Pod:
             label=self.label,
             host=socket.gethostname(),
             pid=os.getpid(),
-            version=self._version,
+            version=self.version,
             queues=self._queues,
             tasks=self._known,
             lease=self.timing.lease,
+            about=self._about,
+            slots=self.limits.pod_slots,
+            can_lead=self._leads and self._has_services,
+            schedules=tuple(sorted(self._registry.timetable)),
         )
         asked = time.monotonic()
         await self._storage.register(card)
+        await self._first_settings()
         self.turner.pod = self.id
+        self.meter.pod = self.meter.pod or self.id
         return asked
+
+    async def _first_settings(self) -> None:
+        """Give new queues what their code declares, and learn what holds, before anything is claimed."""
+        try:
+            # Version 0: nobody has edited it yet. Afterwards an operator's word counts, whatever the code says.
+            seeds = [settings.change(name, declared, 0, None) for name, declared in self._declared.items()]
+            if seeds:
+                await self._storage.apply(seeds)
+            beaten = await self._storage.beat(self.id, self.timing.lease, ())
+        except Exception as error:
+            log.warning("the settings of the queues are not known yet: %s", error)
+            return
+        if not beaten.lost:
+            self._note_settings(beaten)
+
+    def _note_settings(self, beaten: Beaten) -> None:
+        self._ahead = beaten.now - time.monotonic()
+        self.recovery.heard(beaten.now)
+        found = {queue.name: queue for queue in beaten.queues}
+        roster = self.roster
+        if (found, beaten.serving) != (roster.settings, roster.serving):
+            self._balance_soon()
+        changed = (found, beaten.serving, beaten.shares) != (roster.settings, roster.serving, roster.shares)
+        roster.settings, roster.serving, roster.shares = found, beaten.serving, beaten.shares
+        if changed:
+            self.turner.wake()  # there may be more room than before
 
     async def _turn(self) -> None:
         # A dead neighbour's jobs are looked for at the start, not only a scan later.
@@ -234,6 +387,11 @@ class Pod:
                 log.warning("first look for dead neighbours: %s", error)
         await asyncio.sleep(self.timing.start_jitter * self._chance.random())
         await self.turner.run()
+
+    async def waits_for_tokens(self) -> bool:
+        """Whether there is work that only a rate holds back."""
+        starved = self.turner.rates.starved
+        return bool(starved) and any(each.ready and each.queue.name in starved for each in await self._storage.queues())
 
     async def _watch_heart(self) -> None:
         """Heart and loop watch each other: a pod without a beat would be fenced for ever, and nobody would know."""
@@ -276,9 +434,14 @@ class Pod:
 
     def _tell_hooks(self, change: Change, job: Job) -> None:
         self._hooks.tell(change.why, job, change)
+        if change.to is State.SUCCEEDED and self.recovery.is_due(job.queue):
+            clearing = asyncio.create_task(self.recovery.clear(job.queue))
+            self._clearing.add(clearing)
+            clearing.add_done_callback(self._clearing.discard)
 
     def _on_rescue(self, change: Change, job: Job) -> None:
         self._hooks.tell("rescued", job, change)
+        self.meter.rescued(change, job, time.monotonic() + self._ahead)
         if job.pod == self.id:
             # Our own run, ended by our own Rescuer: no need to wait for a beat to hear of it.
             self.crew.stop_run(job.id, job.token or "", "lost")
@@ -286,11 +449,18 @@ class Pod:
 
     def _on_wake(self, wake: Wake) -> None:
         """From any thread. A hint costs one turn; the loop is entered only if one of our queues is concerned."""
-        if wake.cancels:
+        if wake.cancels or wake.settings:
             self.heart.beat_soon()
-        says_nothing = not (wake.queues or wake.ended or wake.cancels)
+        says_nothing = not (wake.queues or wake.ended or wake.cancels or wake.settings)
         if says_nothing or not wake.queues.isdisjoint(self._queues):
-            self._call_soon(self.turner.wake)
+            self._call_soon(lambda: self.turner.wake("signal"))
+
+    def _balance_soon(self) -> None:
+        """A total may be another, or pods have come or gone, and the shares with them: a leader need not wait for its
+        round."""
+        for each in self.rounds:
+            if each.service.name == Balancer.name:
+                each.nudge()
 
     def _call_soon(self, function: Callable[[], None]) -> None:
         try:
@@ -307,8 +477,8 @@ class Pod:
                 self._rejoining = asyncio.create_task(self._rejoin())
             return
         self.turner.storage_is_back()
-        self.roster.live_pods = beaten.live_pods
-        self.roster.settings = {queue.name: queue for queue in beaten.queues}
+        self._note_settings(beaten)
+        self.orders.hear(beaten.wish)
         held = {(each.id, each.token) for each in beaten.held}
         for each in beaten.held:
             if each.cancel_wanted:
@@ -326,6 +496,8 @@ class Pod:
         while True:
             try:
                 registered = await self._register()
+                if self.orders.wish == "quiet":  # the wish was the old row's, and went with it
+                    await self._storage.order_pod(self.id, "quiet", by="itself, registered anew")
                 break
             except Exception as error:
                 log.warning("cannot register: %s", error)
@@ -345,6 +517,10 @@ class Pod:
         return max(limits, default=without) + self.timing.overdue
 
     # Stop ------------------------------------------------------------------------------------------------------------
+
+    def _stop_as_ordered(self) -> None:
+        self.ordered_off.set()
+        self._ending = self._loop.create_task(self.stop(), name="stop as ordered")
 
     def hurry(self) -> None:
         """Do not wait for the runs to end by themselves."""
@@ -403,6 +579,13 @@ class Pod:
             return False
         return True
 
+    async def _last_record(self) -> None:
+        try:
+            async with asyncio.timeout(LAST_RECORD):
+                await self.recorder.flush()
+        except Exception as error:
+            log.info("the last seconds of history are lost: %s", error)
+
     async def _sign_off(self) -> None:
         self._unlisten()
         self._unlisten = lambda: None
@@ -411,6 +594,7 @@ class Pod:
             task.cancel()
         await asyncio.gather(*ending, return_exceptions=True)
         self._rejoining = None
+        await self._last_record()
         self.crew.close()
         for executor in self._executors.values():
             await executor.close()

@@ -6,10 +6,11 @@ of it: until then a beat that shows the claim is no surprise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from ..core import demand
-from ..core.demand import Group, Room
+from ..core.demand import Group, Portion, Room
+from ..core.job import RetryOverride
 from ..core.queue import Queue
 from ..ports import Executor, RunReport
 from .run import Run
@@ -17,16 +18,26 @@ from .run import Run
 
 class Roster:
     def __init__(
-        self, queues: Mapping[str, int], executors: Mapping[str, Executor], tasks: Mapping[str, frozenset[str]]
+        self,
+        queues: Mapping[str, int],
+        executors: Mapping[str, Executor],
+        tasks: Mapping[str, frozenset[str]],
+        *,
+        pod_slots: int | None = None,
+        portions: Mapping[str, Portion] | None = None,
     ) -> None:
-        """`tasks` names the tasks of each executor."""
+        """`tasks` names the tasks of each executor. `pod_slots` is a number of places over all queues, of which each
+        has its portion."""
         self.queues = dict(queues)
         self.settings: dict[str, Queue] = {}
-        self.live_pods = 1
+        self.serving: dict[str, int] = {}  # queue → pods that have a part in its max_workers
+        self.shares: dict[str, int] = {}  # queue → this pod's part, where the Balancer has given one
         self.in_hand: dict[tuple[str, str], Run] = {}  # (job id, token) → its run, ended or not
         self.kinds = sum(bool(names) for names in tasks.values())  # executors that have tasks at all
         self._executors = executors
         self._tasks = tasks
+        self._pod_slots = pod_slots
+        self._portions = dict(portions or {})
         self._free = {name: list(range(slots, 0, -1)) for name, slots in queues.items()}
 
     def __len__(self) -> int:
@@ -39,6 +50,11 @@ class Roster:
     def runs(self) -> Iterator[Run]:
         """The runs that have not ended."""
         return (run for run in list(self.in_hand.values()) if not run.done)
+
+    def override(self, queue: str) -> RetryOverride | None:
+        """What a queue's live settings say about retries."""
+        settings = self.settings.get(queue)
+        return None if settings is None else settings.retry
 
     def take_slot(self, queue: str) -> int | None:
         """The lowest free slot of a queue. Low numbers are used first: a busy pod's slots then read as a bar."""
@@ -58,12 +74,25 @@ class Roster:
     def clear(self) -> None:
         self.in_hand.clear()
 
-    def rooms(self) -> list[Room]:
+    def rooms(self, hungry: Collection[str]) -> list[Room]:
+        """What the hungry queues have free."""
         groups = tuple(Group(self._tasks[name], executor.places()) for name, executor in self._executors.items())
-        return [
-            Room(name, slots, self.running(name), groups, demand.share(self.settings.get(name), self.live_pods))
-            for name, slots in self.queues.items()
-        ]
+        if self._pod_slots is None:
+            return [self._room(name, slots, groups) for name, slots in self.queues.items() if name in hungry]
+        rooms = [self._room(name, slots, groups) for name, slots in self.queues.items()]
+        return demand.within(rooms, self._pod_slots, self._portions, hungry)
+
+    def _room(self, name: str, slots: int, groups: tuple[Group, ...]) -> Room:
+        share = demand.share(self.settings.get(name), self.serving.get(name, 1), self.shares.get(name))
+        return Room(name, slots, self.running(name), groups, share)
+
+    def is_any_limited(self) -> bool:
+        """Whether any queue of the cluster has a total, as far as is known here."""
+        return any(queue.max_workers is not None for queue in self.settings.values())
+
+    def counts(self) -> dict[str, int]:
+        """How many runs of each queue are under way. From any thread."""
+        return {name: running for name in self.queues if (running := self.running(name))}
 
     def reports(self, label: str) -> tuple[RunReport, ...]:
         return tuple(RunReport(run.job.id, run.job.token or "", slot_name(run, label)) for run in self.runs())

@@ -28,6 +28,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from contextvars import ContextVar
+from time import perf_counter
 from typing import Any, Literal
 
 from ..context import Context
@@ -70,11 +71,13 @@ class Run:
     __slots__ = (
         "abandon_at",
         "begun",
+        "begun_at",
         "deadline_at",
         "done",
         "executor",
         "job",
         "reason",
+        "seconds",
         "slot",
         "task",
         "timeout",
@@ -93,6 +96,8 @@ class Run:
         self.reason: StopReason | None = None
         self.abandon_at: float | None = None  # once asked to stop: until when we wait for it
         self.begun = False  # its task has taken its first step
+        self.begun_at = 0.0
+        self.seconds = 0.0  # what it took, once it is done
         self.done = False
         self.work: asyncio.Task[None] | None = None
 
@@ -118,6 +123,7 @@ class Run:
 async def drive(run: Run, context: Context[Any] | None, done: Callable[[Run, Outcome], None]) -> None:
     """Run one attempt to its end and hand over what happened. The context is None for tasks that do not ask for it."""
     run.begun = True
+    run.begun_at = perf_counter()
     current_job.set(run.job)  # scoped to this asyncio task: each run has its own context
     try:
         outcome = await _outcome(run, context) if run.reason is None else give_up(run)

@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from ..core.histogram import Histogram
+
 log = logging.getLogger("treadle.service")
 
 LONGEST_PAUSE = 30.0
@@ -20,8 +22,10 @@ LONGEST_PAUSE = 30.0
 
 class Service(Protocol):
     name: str
-    every: float
     jitter: float  # ± this part of `every`
+
+    @property
+    def every(self) -> float: ...
 
     async def run_once(self) -> None: ...
 
@@ -34,13 +38,19 @@ class Round:
         self.errors = 0
         self.overruns = 0
         self.seconds = 0.0  # of the last pass
+        self.times = Histogram()  # of all
         self._chance = chance
         self._wanted = wanted
+        self._nudged = asyncio.Event()
+
+    def nudge(self) -> None:
+        """Do not wait for the next turn: there is something to do. Called on the loop."""
+        self._nudged.set()
 
     async def run(self) -> None:
         pause = 0.0
         while True:
-            await asyncio.sleep(self._interval() + pause)
+            await self._rest(self._interval() + pause)
             if not self._wanted():
                 continue
             begun = time.monotonic()
@@ -54,7 +64,16 @@ class Round:
             else:
                 pause = 0.0
             self.seconds = time.monotonic() - begun
+            self.times.add(self.seconds)
             self.overruns += self.seconds > self.service.every
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._nudged.wait()
+        except TimeoutError:
+            pass
+        self._nudged.clear()
 
     def _interval(self) -> float:
         spread = self.service.jitter * (2 * self._chance.random() - 1)

@@ -14,6 +14,11 @@ something is asked again with the next turn, one that had nothing rests until a 
 would let an idle queue's empty answer starve a full one beside it.) A claim asks for no more than can start at once,
 so nothing that was claimed waits in memory.
 
+Rates
+-----
+Where a queue has a rate, tokens are taken before the claim, which asks for no more jobs than there are tokens (see
+`rates`). Other queues know nothing of it.
+
 When the storage is away
 ------------------------
 The turn fails as a whole or in half. Changes that were not answered are kept, in order, and sent again with the next
@@ -43,6 +48,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from time import perf_counter
 from typing import Any
 
 import msgspec
@@ -53,6 +59,8 @@ from ..core.backoff import Retry
 from ..core.job import Change, ErrorEntry, Job
 from ..core.outcome import Interrupted, Outcome
 from ..ports import Applied, Claimed, Lane, Storage, Want
+from .meter import Meter
+from .rates import Rates
 from .roster import Roster
 from .run import Run
 
@@ -81,6 +89,8 @@ class Turner:
         batch: int,
         poll: Callable[[], float],
         chance: random.Random,
+        meter: Meter | None = None,
+        rates: Rates | None = None,
     ) -> None:
         self.pod = ""  # set when the pod registers, and again when it registers anew
         self.counts: Counter[str] = Counter()
@@ -94,6 +104,8 @@ class Turner:
         self._batch = batch
         self._poll = poll
         self._chance = chance
+        self._meter = meter or Meter()
+        self.rates = rates or Rates(storage, lambda: roster.settings)
         self._pending: list[Finish] = []
         self._unanswered: list[str] = []  # tokens of claims whose answer was lost
         self._in_flight: str | None = None
@@ -112,14 +124,17 @@ class Turner:
 
     # What others tell the Turner -------------------------------------------------------------------------------------
 
-    def wake(self) -> None:
+    def wake(self, source: str = "pod") -> None:
         """There may be work in any queue. Called on the loop."""
+        self._meter.counts["wakes", source] += 1
         self._hungry.update(self._roster.queues)
         self._nudged.set()
 
     def finished(self, run: Run, outcome: Outcome) -> None:
         """A run has ended (or was given up): its Change rides with the next turn."""
         run.done = True
+        if run.begun:
+            run.seconds = perf_counter() - run.begun_at
         self._roster.free_slot(run)
         if run.reason == "lost":
             self.counts["lost"] += 1
@@ -129,7 +144,8 @@ class Turner:
         job = run.job
         if run.reason == "cancel":
             job = msgspec.structs.replace(job, cancel_wanted=True)
-        change = lifecycle.finish(job, outcome, run.task.retry, self._chance.random())
+        live = self._roster.override(job.queue)
+        change = lifecycle.finish(job, outcome, run.task.retry, self._chance.random(), live)
         self._send_later(Finish(change, run))
 
     def give_back(self, job: Job, delay: float = 0.0) -> None:
@@ -211,24 +227,34 @@ class Turner:
         """One round. Answers with how long to rest if nothing nudges us before."""
         if self._unanswered:
             await self._recover()
-        finishes, self._pending = self._pending, []
         wants = () if self._unanswered else self._wants()
+        is_rated = bool(wants) and self.rates.concern(wants)
+        if is_rated:
+            wants = await self._allowed(wants)
+        finishes, self._pending = self._pending, []
         if not finishes and not wants:
             return self._rest(None)
         # Hunger ends before the question leaves, not when the answer comes: a wake in between must not be forgotten.
         # A queue that is asked only for some executors' tasks, because the others are full, stays hungry.
         self._hungry -= {want.queue for want in wants if len(want.lanes) == self._roster.kinds}
+        begun = perf_counter()
         applied, claimed = await self._send(finishes, wants)
+        taken = len(claimed.jobs) if isinstance(claimed, Claimed) else 0
+        self._meter.turned(perf_counter() - begun, len(finishes), taken)
         trouble = applied if isinstance(applied, BaseException) else None
         if isinstance(applied, BaseException):
             self._pending[:0] = finishes
         else:
             self._settle(finishes, applied)
+        if is_rated:
+            self.rates.claimed(wants, claimed.jobs if isinstance(claimed, Claimed) else None)
         if isinstance(claimed, Claimed):
             self._take(claimed)
         elif claimed is not None:
             trouble = trouble or claimed
             self._hungry.update(want.queue for want in wants)
+        if is_rated:
+            await self.rates.hand_back()
         self._note(trouble)
         return self._rest(claimed if isinstance(claimed, Claimed) else None)
 
@@ -274,6 +300,8 @@ class Turner:
             self._start(unknown)
 
     def _settle(self, finishes: list[Finish], answers: Sequence[Applied]) -> None:
+        written: list[Change] = []
+        ended: list[Run] = []
         for finish, answer in zip(finishes, answers, strict=True):
             change, run = finish.change, finish.run
             if run is None and not answer.cancel_wanted:
@@ -282,6 +310,8 @@ class Turner:
                 self.counts[change.why] += 1
                 if run is not None:
                     self._roster.settle(run)
+                    written.append(change)
+                    ended.append(run)
                     if not answer.repeated:
                         self._accepted(change, run.job)
             elif answer.cancel_wanted:
@@ -295,6 +325,8 @@ class Turner:
                 log.info("job %s: %s came too late (it is %s now)", change.id, change.why, answer.state)
                 if run is not None:
                     self._roster.settle(run)
+        if ended:
+            self._meter.finished(written, ended)
 
     def _take(self, claimed: Claimed) -> None:
         self._hungry.update(job.queue for job in claimed.jobs)
@@ -306,13 +338,21 @@ class Turner:
     def _wants(self) -> tuple[Want, ...]:
         if not (self._hungry and self.claiming and self._may_claim()):
             return ()
-        rooms = [room for room in self._roster.rooms() if room.queue in self._hungry]
+        rooms = self._roster.rooms(self._hungry)
         # What nobody may serve is not waited for: an operator's word comes with a beat, and the next poll asks again.
         self._hungry -= {room.queue for room in rooms if room.most == 0 or not self._roster.kinds}
         return tuple(
             Want(ask.queue, ask.limit, tuple(Lane(tasks, limit) for tasks, limit in ask.groups))
             for ask in demand.plan(rooms, self._batch)
         )
+
+    async def _allowed(self, wants: tuple[Want, ...]) -> tuple[Want, ...]:
+        """What the queues' rates allow of it. A queue without a token is not waited for: it is known when there will
+        be one, and then we are woken."""
+        allowed = await self.rates.cut(wants)
+        self._hungry.difference_update(self.rates.resting())
+        # The pod may have been stopped, fenced or declared lost meanwhile.
+        return allowed if self.claiming and self._may_claim() and not self._unanswered else ()
 
     def _fresh_token(self) -> str:
         # The random part makes tokens of other pods, of earlier lives and of restored databases all different.
@@ -330,7 +370,8 @@ class Turner:
                 self.idle.set()
         if claimed is not None and claimed.more and self._wants():
             self._nudged.set()  # the batch was cut: there is room, and there is more
-        return demand.rest(self._next_due(claimed), self._poll(), self._chance.random())
+        due, token = self._next_due(claimed), self.rates.rest()
+        return demand.rest(_sooner(due, token), self._poll(), self._chance.random())
 
     def _next_due(self, claimed: Claimed | None) -> float | None:
         """Seconds until the next job that we know of falls due. Remembered over turns that claimed nothing or asked
@@ -345,7 +386,7 @@ class Turner:
     def _arm(self, rest: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(rest, self.wake)
+        self._timer = self._loop.call_later(rest, self.wake, "timer")
 
     def _note(self, trouble: BaseException | None) -> None:
         if trouble is not None:
@@ -381,6 +422,10 @@ def _barer(change: Change, why: str) -> Change:
         return msgspec.structs.replace(change, result=None, warning=told) if change.result else change
     error = ErrorEntry(attempt=change.error.attempt, kind=change.error.kind, message=told)
     return change if change.error.message == told else msgspec.structs.replace(change, error=error, warning=UNSET)
+
+
+def _sooner(one: float | None, other: float | None) -> float | None:
+    return other if one is None else one if other is None else min(one, other)
 
 
 async def _caught(call: Any) -> Any:

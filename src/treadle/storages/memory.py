@@ -18,6 +18,8 @@ from msgspec import UNSET, Struct
 from ..core import filter as filters
 from ..core import queue as queueing
 from ..core import unique
+from ..core.audit import AuditLine
+from ..core.catalog import Entry
 from ..core.filter import Filter
 from ..core.job import (
     CLAIMABLE,
@@ -32,7 +34,8 @@ from ..core.job import (
     State,
     UniqueClaim,
 )
-from ..core.pod import Held, Pod, PodCard
+from ..core.operation import Operation
+from ..core.pod import Held, Pod, PodCard, PodStats
 from ..core.queue import Queue, QueueStats
 from ..core.view import row_of
 from ..ports import (
@@ -55,6 +58,13 @@ from ..ports import (
 )
 from .clock import SystemClock
 from .lent import AtOnce
+from .memory_catalog import MemoryCatalog
+from .memory_copy import MemoryCopy
+from .memory_history import Kept, MemoryHistory
+from .memory_limits import MemoryLimits
+from .memory_operations import MemoryOperations
+from .memory_pods import MemoryPods, PodRow
+from .memory_schedules import MemorySchedules
 
 replace: Final = msgspec.structs.replace
 
@@ -67,15 +77,6 @@ class _Row(Struct):
     finished_token: str | None = None
 
 
-class _PodRow(Struct):
-    card: PodCard
-    started_at: float
-    beat_at: float
-    lease_until: float
-    boot: str
-    lost: bool = False
-
-
 class _Leader(Struct, frozen=True):
     pod: str = ""
     term: int = 0
@@ -83,18 +84,26 @@ class _Leader(Struct, frozen=True):
     boot: str = ""
 
 
-class MemoryStorage:
+class MemoryStorage(
+    MemoryPods, MemoryOperations, MemoryLimits, MemoryCatalog, MemoryHistory, MemoryCopy, MemorySchedules
+):
     capabilities = Capabilities(durable=False, shared=False)
 
     def __init__(self, clock: Clock | None = None) -> None:
+        MemoryLimits.__init__(self)
+        MemorySchedules.__init__(self)
         self._clock: Clock = clock or SystemClock()
         self._lock = threading.RLock()
         self._rows: dict[str, _Row] = {}
         self._keys: dict[str, str] = {}  # unique key → id of the live job that holds it
         self._held: dict[str, tuple[str, float]] = {}  # key held by a success → (its id, until when)
         self._queues: dict[str, Queue] = {}
-        self._pods: dict[str, _PodRow] = {}
+        self._pods: dict[str, PodRow] = {}
         self._leader = _Leader()
+        self._history = Kept()
+        self._catalog: dict[tuple[str, str], Entry] = {}
+        self._operations: dict[str, Operation] = {}
+        self._audit: dict[str, AuditLine] = {}
         self._seq = itertools.count(1)
         self._listeners: dict[int, Callable[[Wake], None]] = {}
         self._listener_ids = itertools.count()
@@ -115,6 +124,15 @@ class MemoryStorage:
 
     async def schema(self) -> SchemaStatus:
         return SchemaStatus(current=1, newest=1)
+
+    async def plan(self) -> Sequence[str]:
+        return ()
+
+    def sql(self, current: int = 0) -> str:
+        return ""
+
+    def roles(self, prefix: str = "treadle") -> None:
+        return None
 
     # The hot path ----------------------------------------------------------------------------------------------------
 
@@ -202,17 +220,20 @@ class MemoryStorage:
                 if closed_until is not None:
                     dues.append(closed_until)
                     continue
-                taken = self._take(want, now)
-                jobs += [self._charge(row, pod, token, now) for row in taken]
+                taken = self._take(want, queue, now)
+                jobs += [self._charge(row, pod, token, queue, now) for row in taken]
                 more = more or len(taken) >= want.limit
                 dues += self._upcoming(want, now)
         due = min(dues, default=float("inf"))
         return Claimed(jobs, None if due == float("inf") else max(0.0, due - now), more)
 
-    def _take(self, want: Want, now: float) -> list[_Row]:
+    def _take(self, want: Want, queue: Queue, now: float) -> list[_Row]:
+        def order(row: _Row) -> tuple[int, float, int]:
+            return -queueing.aged(row.job.priority, row.job.run_at, queue.aging, now), row.job.run_at, row.seq
+
         left = [lane.limit for lane in want.lanes]
         taken: list[_Row] = []
-        for row in sorted(self._due_rows(want.queue, now), key=_claim_order):
+        for row in sorted(self._due_rows(want.queue, now), key=order):
             if len(taken) >= want.limit:
                 break
             lane = next((n for n, lane in enumerate(want.lanes) if row.job.task in lane.tasks and left[n] > 0), None)
@@ -239,8 +260,8 @@ class MemoryStorage:
             and row.job.task in tasks
         ]
 
-    def _charge(self, row: _Row, pod: str, token: str, now: float) -> Job:
-        timeout = row.job.timeout
+    def _charge(self, row: _Row, pod: str, token: str, queue: Queue, now: float) -> Job:
+        timeout = queueing.timeout_of(row.job.timeout, row.job.pinned, queue.timeout)
         row.job = replace(
             row.job,
             state=State.RUNNING,
@@ -251,12 +272,13 @@ class MemoryStorage:
             deadline=now + timeout if timeout else None,
             attempt=row.job.attempt + 1,
         )
-        return replace(row.job, errors=row.job.errors[-1:])
+        # The row keeps what the caller chose: the setting may be gone at the next attempt.
+        return replace(row.job, timeout=timeout, errors=row.job.errors[-1:])
 
     async def recover(self, pod: str, token: str) -> Sequence[Job]:
         with self._lock:
             return [
-                replace(row.job, errors=row.job.errors[-1:])
+                queueing.as_claimed(replace(row.job, errors=row.job.errors[-1:]))
                 for row in sorted(self._rows.values(), key=_claim_order)
                 if row.job.state is State.RUNNING and row.job.pod == pod and row.job.token == token
             ]
@@ -266,23 +288,24 @@ class MemoryStorage:
             now = self._clock.now()
             woken: set[str] = set()
             ended: set[str] = set()
-            cancels = False
+            cancels = settings = False
             answers: list[Applied] = []
             for change in changes:
                 if isinstance(change, QueueChange):
                     answers.append(self._edit(change, now))
                     woken.add(change.name)
+                    settings = settings or answers[-1].accepted
                     continue
                 answer = self._apply(change, now)
                 answers.append(answer)
                 if answer.accepted and not answer.repeated:
                     if change.to in TERMINAL:
                         ended.add(change.id)
-                    elif change.to in CLAIMABLE:
+                    elif change.to in CLAIMABLE or change.why in ("moved", "reprioritised"):
                         woken.add(self._rows[change.id].job.queue)
                     cancels = cancels or change.why == "cancel_asked"
                     woken.update(new.queue for new in change.follow_ups)
-        self._tell(Wake(queues=frozenset(woken), ended=frozenset(ended), cancels=cancels))
+        self._tell(Wake(queues=frozenset(woken), ended=frozenset(ended), cancels=cancels, settings=settings))
         return answers
 
     def _apply(self, change: Change, now: float) -> Applied:
@@ -300,6 +323,7 @@ class MemoryStorage:
             return Applied(False, state=job.state)
         if change.remove:
             del self._rows[change.id]
+            self._forget_events(change.id)
             return Applied(True)
         return self._write(row, job, change, now)
 
@@ -325,7 +349,7 @@ class MemoryStorage:
         return Applied(True, state=self._seen(row, now).state)
 
     def _changed(self, job: Job, change: Change, now: float) -> Job:
-        fields: dict[str, Any] = {}
+        fields: dict[str, Any] = {"state": State.READY if job.state in CLAIMABLE else job.state}
         for name in ("attempt", "crashes", "snoozes", "throttles", "priority", "queue", "cancel_wanted"):
             if (value := getattr(change, name)) is not None:
                 fields[name] = value
@@ -367,11 +391,21 @@ class MemoryStorage:
         with self._lock:
             now = self._clock.now()
             lease_until = self._clock.steady() + card.lease
-            self._pods[card.id] = _PodRow(card, now, now, lease_until, self._clock.boot())
+            self._pods[card.id] = PodRow(card, now, now, lease_until, self._clock.boot())
             for name in card.queues:
                 self._queues.setdefault(name, Queue(name=name))
+            self._see(card)
 
-    async def beat(self, pod: str, lease: float, runs: Sequence[RunReport], *, renew: bool = True) -> Beaten:
+    async def beat(
+        self,
+        pod: str,
+        lease: float,
+        runs: Sequence[RunReport],
+        *,
+        renew: bool = True,
+        stats: PodStats | None = None,
+        stacks: str | None = None,
+    ) -> Beaten:
         with self._lock:
             now = self._clock.now()
             row = self._pods.get(pod)
@@ -380,21 +414,35 @@ class MemoryStorage:
             if renew:
                 row.lease_until = self._clock.steady() + lease
                 row.beat_at = now
+                row.stats = stats or row.stats
+                if stacks is not None:
+                    row.stacks, row.stacks_at = stacks, now
             for run in runs:
                 known = self._rows.get(run.id)
                 if known is not None and known.job.state is State.RUNNING and known.job.token == run.token:
                     known.job = replace(known.job, slot=run.slot)
             held = tuple(
-                Held(row.job.id, row.job.token or "", row.job.cancel_wanted)
-                for row in self._rows.values()
-                if row.job.state is State.RUNNING and row.job.pod == pod
+                Held(each.job.id, each.job.token or "", each.job.cancel_wanted)
+                for each in self._rows.values()
+                if each.job.state is State.RUNNING and each.job.pod == pod
             )
             live_pods = sum(self._is_live(each) for each in self._pods)
-            return Beaten(now=now, held=held, queues=tuple(self._queues.values()), live_pods=live_pods)
+            return Beaten(
+                now=now,
+                held=held,
+                queues=tuple(self._queues.values()),
+                live_pods=live_pods,
+                serving=self._serving(),
+                shares=dict(row.shares),
+                wish=row.wish,
+                stacks_asked=row.stacks_asked,
+            )
 
     async def sign_off(self, pod: str) -> None:
         with self._lock:
-            self._pods.pop(pod, None)
+            gone = self._pods.pop(pod, None)
+            if gone is not None:
+                self._see(gone.card)
             await self.step_down(pod)
 
     async def lead(self, pod: str, ttl: float) -> int | None:
@@ -480,6 +528,9 @@ class MemoryStorage:
             jobs = [self._brief(row, now) for row in page]
             return Page(jobs=jobs, next=":".join(map(repr, place(page[-1]))) if more else None)
 
+    async def time(self) -> float:
+        return self._clock.now()
+
     async def count(self, filter: Filter, cap: int = 10_000) -> Mapping[State, int]:
         with self._lock:
             now = self._clock.now()
@@ -514,6 +565,7 @@ class MemoryStorage:
                     running=sum(r.job.state is State.RUNNING and r.job.pod == id for r in self._rows.values()),
                     leader=self._leads(id),
                     lost=row.lost,
+                    **row.seen(),
                 )
                 for id, row in self._pods.items()
             ]
@@ -529,6 +581,9 @@ class MemoryStorage:
     def _matches(self, filter: Filter, row: _Row, now: float) -> bool:
         stuck = row.job.state is State.RUNNING and not self._is_live(row.job.pod or "")
         return filters.matches(filter, row_of(self._seen(row, now), stuck=stuck), now)
+
+    def _a_row(self, job: Job, seq: int, finished_token: str | None) -> _Row:
+        return _Row(job, seq, finished_token)
 
     # Upkeep ----------------------------------------------------------------------------------------------------------
 

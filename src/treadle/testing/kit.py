@@ -14,13 +14,14 @@ from typing import Any, Final, ParamSpec, TypeVar
 
 from ..app import App
 from ..config import Timing
-from ..core import payload
+from ..core import firing, payload
 from ..core.duration import Duration, seconds
 from ..core.errors import TreadleError
 from ..core.filter import parse
 from ..core.job import CLAIMABLE, Job
 from ..core.view import JobView, job_view
 from ..ports import Query
+from ..runtime.services.cron import Cron
 from ..storages.memory import MemoryStorage
 from ..tasks import Task
 from .clock import FakeClock
@@ -43,6 +44,7 @@ class Jobs:
     def __init__(self) -> None:
         self.clock = FakeClock(time.time())  # tasks may look at the real date: start there
         self._lent: dict[App, MemoryStorage] = {}
+        self._crons: dict[App, Cron] = {}
 
     def use(self, *apps: App) -> None:
         """Keep these apps' jobs in memory until the test ends."""
@@ -50,11 +52,13 @@ class Jobs:
             if app not in self._lent:
                 self._lent[app] = storage = MemoryStorage(self.clock)
                 app.lend(storage)
+                self._crons[app] = Cron(storage, app.declared_schedules, steady=self.clock.steady)
 
     def give_back(self) -> None:
         for app in self._lent:
             app.take_back()
         self._lent.clear()
+        self._crons.clear()
 
     # Look ------------------------------------------------------------------------------------------------------------
 
@@ -90,6 +94,7 @@ class Jobs:
         """Run everything that is due. A task that raises fails the test here, unless failures are expected."""
         failures: list[str] = []
         for app, storage in self._lent.items():
+            await self._crons[app].run_once()
             await self._drain(app, storage, failures)
         if failures and not expect_failures:
             raise UnexpectedFailure("\n".join(failures))
@@ -139,6 +144,9 @@ class Jobs:
             for job in _now(storage.find(Query(filter=parse("state:scheduled"), limit=1_000_000))).jobs
             if job.state in CLAIMABLE and job.run_at > now
         ]
+        for storage in self._lent.values():
+            times = [firing.next_fire(schedule) for schedule in _now(storage.schedules())[1]]
+            dues += [at for at in times if at is not None and at > now]
         return min(dues, default=None)
 
 

@@ -9,13 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from msgspec.structs import replace
 
+from ..core import limit as limiting
+from ..core.balance import Share
 from ..core.job import CLAIMABLE, TERMINAL, Change, Job, NewJob, QueueChange, State, UniqueClaim
+from ..core.limit import Bucket, Take, Taken
+from ..core.lock import Lock
+from ..core.pod import PodCard, Wish
 from ..core.queue import Queue
-from ..ports import Abandoned, Applied, Beaten, Claimed, Clock, Inserted, RunReport, Wake, Want
+from ..core.record import Record
+from ..ports import Abandoned, Applied, Beaten, Claimed, Clock, Dumped, Inserted, Loaded, RunReport, Wake, Want
 from ..storages.memory import MemoryStorage, _Row  # pyright: ignore[reportPrivateUsage] - it knows its victim
 
 
@@ -100,16 +106,16 @@ class ReviveTakesTheKeyAway(Sabotaged):
 class ClaimDoesNotCharge(Sabotaged):
     caught_by = "test_a_claim_charges_an_attempt"
 
-    def _charge(self, row: _Row, pod: str, token: str, now: float) -> Job:
+    def _charge(self, row: _Row, pod: str, token: str, queue: Queue, now: float) -> Job:
         row.job = replace(row.job, attempt=row.job.attempt - 1)
-        return super()._charge(row, pod, token, now)
+        return super()._charge(row, pod, token, queue, now)
 
 
 class ClaimSetsNoDeadline(Sabotaged):
     caught_by = "test_the_deadline_is_the_timeout_from_now"
 
-    def _charge(self, row: _Row, pod: str, token: str, now: float) -> Job:
-        super()._charge(row, pod, token, now)
+    def _charge(self, row: _Row, pod: str, token: str, queue: Queue, now: float) -> Job:
+        super()._charge(row, pod, token, queue, now)
         row.job = replace(row.job, deadline=None)
         return row.job
 
@@ -156,30 +162,30 @@ class ClaimIgnoresCoolDowns(ClaimIgnoresGates):
 class ClaimIgnoresPriority(Sabotaged):
     caught_by = "test_a_higher_priority_goes_first"
 
-    def _take(self, want: Want, now: float) -> list[_Row]:
-        return sorted(super()._take(replace(want, limit=10**6), now), key=lambda row: row.seq)[: want.limit]
+    def _take(self, want: Want, queue: Queue, now: float) -> list[_Row]:
+        return sorted(super()._take(replace(want, limit=10**6), queue, now), key=lambda row: row.seq)[: want.limit]
 
 
 class ClaimTakesTheNewestFirst(Sabotaged):
     caught_by = "test_of_equal_due_times_the_earlier_inserted_goes_first"
 
-    def _take(self, want: Want, now: float) -> list[_Row]:
-        return super()._take(replace(want, limit=10**6), now)[::-1][: want.limit]
+    def _take(self, want: Want, queue: Queue, now: float) -> list[_Row]:
+        return super()._take(replace(want, limit=10**6), queue, now)[::-1][: want.limit]
 
 
 class ClaimIgnoresLanes(Sabotaged):
     caught_by = "test_a_task_that_no_lane_names_is_passed_over_and_uncharged"
 
-    def _take(self, want: Want, now: float) -> list[_Row]:
+    def _take(self, want: Want, queue: Queue, now: float) -> list[_Row]:
         return sorted(self._due_rows(want.queue, now), key=lambda row: -row.job.priority)[: want.limit]
 
 
 class LanesHaveNoBound(Sabotaged):
     caught_by = "test_a_lane_takes_no_more_than_its_own_places"
 
-    def _take(self, want: Want, now: float) -> list[_Row]:
+    def _take(self, want: Want, queue: Queue, now: float) -> list[_Row]:
         lanes = tuple(replace(lane, limit=want.limit) for lane in want.lanes)
-        return super()._take(replace(want, lanes=lanes), now)
+        return super()._take(replace(want, lanes=lanes), queue, now)
 
 
 class LapsedPodMayClaim(Sabotaged):
@@ -291,18 +297,62 @@ class EditsOverwriteEachOther(Sabotaged):
 class BeatRevivesALostPod(Sabotaged):
     caught_by = "test_a_lost_pod_hears_it_for_ever"
 
-    async def beat(self, pod: str, lease: float, runs: Sequence[RunReport], *, renew: bool = True) -> Beaten:
+    async def beat(
+        self, pod: str, lease: float, runs: Sequence[RunReport], *, renew: bool = True, **said: Any
+    ) -> Beaten:
         if pod in self._pods:
             self._pods[pod].lost = False
-        return await super().beat(pod, lease, runs, renew=renew)
+        return await super().beat(pod, lease, runs, renew=renew, **said)
 
 
 class BeatHidesCancels(Sabotaged):
     caught_by = "test_a_beat_hears_of_a_wanted_cancel"
 
-    async def beat(self, pod: str, lease: float, runs: Sequence[RunReport], *, renew: bool = True) -> Beaten:
-        answer = await super().beat(pod, lease, runs, renew=renew)
+    async def beat(
+        self, pod: str, lease: float, runs: Sequence[RunReport], *, renew: bool = True, **said: Any
+    ) -> Beaten:
+        answer = await super().beat(pod, lease, runs, renew=renew, **said)
         return replace(answer, held=tuple(replace(held, cancel_wanted=False) for held in answer.held))
+
+
+class QuietPodsCountAsServing(Sabotaged):
+    caught_by = "test_those_that_claim_nothing_are_left_out"
+
+    def _serving(self) -> dict[str, int]:
+        counts: dict[str, int] = {}
+        for row in self._pods.values():
+            for name in row.card.queues:
+                counts[name] = counts.get(name, 0) + 1
+        return counts
+
+
+class TheLostTakeOrders(Sabotaged):
+    caught_by = "test_who_is_not_there_takes_no_orders"
+
+    async def order_pod(self, pod: str, wish: Wish | None, *, stacks: bool = False, by: str | None = None) -> bool:
+        if pod in self._pods and wish is not None:
+            self._pods[pod].wish = wish
+        return pod in self._pods
+
+
+class OrdersWakeNobody(Sabotaged):
+    caught_by = "test_an_order_wakes"
+
+    def _tell(self, wake: Wake) -> None:
+        super()._tell(replace(wake, settings=False))
+
+
+class StrangersGetShares(Sabotaged):
+    caught_by = "test_a_pod_that_is_not_there_gets_none"
+
+    async def save_shares(self, shares: Sequence[Share]) -> None:
+        self._kept = {**getattr(self, "_kept", {}), **{(each.pod, each.queue): each.share for each in shares}}
+        await super().save_shares(shares)
+
+    async def register(self, card: PodCard) -> None:
+        await super().register(card)
+        kept: dict[tuple[str, str], int] = getattr(self, "_kept", {})
+        self._pods[card.id].shares = {queue: share for (pod, queue), share in kept.items() if pod == card.id}
 
 
 class ExpiryAloneTakesAway(Sabotaged):
@@ -359,6 +409,44 @@ class ListenersCannotStop(Sabotaged):
     def listen(self, on_wake: Callable[[Wake], None]) -> Callable[[], None]:
         super().listen(on_wake)
         return lambda: None
+
+
+class LoadOverwrites(Sabotaged):
+    caught_by = "test_a_known_id_is_compared_and_left_alone"
+
+    def _load_job(self, record: Record) -> Loaded:
+        self._rows.pop(record["id"], None)
+        return super()._load_job(record)
+
+
+class LoadForgetsThePlace(Sabotaged):
+    caught_by = "test_the_order_of_insertion_is_kept"
+
+    def _load_job(self, record: Record) -> Loaded:
+        return super()._load_job({**record, "seq": None})
+
+
+class LoadTakesAKeyAway(Sabotaged):
+    caught_by = "test_a_live_key_that_is_held_refuses_its_job_alone"
+
+    def _load_job(self, record: Record) -> Loaded:
+        self._keys.pop(record.get("unique_key") or "", None)
+        return super()._load_job(record)
+
+
+class LoadOverwritesSettings(Sabotaged):
+    caught_by = "test_a_queue_that_nobody_has_set_is_overwritten_and_any_other_is_not"
+
+    def _load_queue(self, record: Record) -> Loaded:
+        self._queues.pop(record["name"], None)
+        return super()._load_queue(record)
+
+
+class DumpLosesTheLastPage(Sabotaged):
+    caught_by = "test_every_job_is_dumped_once"
+
+    async def dump(self, kind: str, cursor: str | None = None, limit: int = 500) -> Dumped:
+        return Dumped((await super().dump(kind, cursor, limit)).records)
 
 
 class OddClock:
@@ -449,7 +537,128 @@ _BY_CHANGE: Final[tuple[tuple[str, str, Callable[[Change, Job], Change]], ...]] 
 )
 
 
+class TokensAreNotTaken(Sabotaged):
+    caught_by = "test_a_take_gives_what_is_there_and_no_more"
+
+    def _take_tokens(self, wish: Take, now: float) -> Taken:
+        kept = dict(self._buckets)
+        taken = super()._take_tokens(wish, now)
+        self._buckets.update(kept)
+        return taken
+
+
+class LeaseIsNotCounted(Sabotaged):
+    caught_by = "test_what_is_leased_counts_until_its_lease_ends"
+
+    def _take_tokens(self, wish: Take, now: float) -> Taken:
+        return super()._take_tokens(replace(wish, lease=0.0), now)
+
+
+class QueueRateIsReadOnce(Sabotaged):
+    caught_by = "test_an_edit_of_the_rate_holds_from_the_next_take"
+
+    def _take_tokens(self, wish: Take, now: float) -> Taken:
+        if wish.scope in self._buckets and (name := limiting.queue_of(wish.scope)) is not None:
+            bucket = self._buckets[wish.scope]
+            self._queues[name] = replace(self._queues[name], rate=bucket.refill, burst=bucket.capacity)
+        return super()._take_tokens(wish, now)
+
+
+class DeclarationOverwritesAnEdit(Sabotaged):
+    caught_by = "test_a_declaration_never_overwrites_an_edit"
+
+    async def save_limit(self, scope: str, capacity: int, refill: float, expected: int | None = None) -> Bucket | None:
+        return await super().save_limit(scope, capacity, refill, expected or None)
+
+
+class LockIsTakenFromItsHolder(Sabotaged):
+    caught_by = "test_one_owner_at_a_time"
+
+    async def seize(self, name: str, owner: str, ttl: float) -> Lock:
+        await super().free(name, None)
+        return await super().seize(name, owner, ttl)
+
+
+class AnybodyFreesALock(Sabotaged):
+    caught_by = "test_only_its_owner_lets_go_of_a_lock"
+
+    async def free(self, name: str, owner: str | None) -> bool:
+        return await super().free(name, None)
+
+
+class FenceComesAgain(Sabotaged):
+    caught_by = "test_a_fence_never_comes_again"
+
+    async def free(self, name: str, owner: str | None) -> bool:
+        self._fence = 0
+        return await super().free(name, owner)
+
+
+class NothingAges(Sabotaged):
+    caught_by = "test_a_waiting_job_gains_one_step_for_each_interval"
+
+    def _take(self, want: Want, queue: Queue, now: float) -> list[_Row]:
+        return super()._take(want, replace(queue, aging=None), now)
+
+
+class AgingHasNoEnd(Sabotaged):
+    caught_by = "test_aging_stops_at_the_highest_priority"
+
+    def _take(self, want: Want, queue: Queue, now: float) -> list[_Row]:
+        aging = queue.aging or math.inf
+        return sorted(self._due_rows(want.queue, now), key=lambda row: row.job.run_at / aging - row.job.priority)
+
+
+class LiveTimeoutOutranksTheCaller(Sabotaged):
+    caught_by = "test_a_queues_timeout_replaces_one_that_the_caller_did_not_choose"
+
+    def _charge(self, row: _Row, pod: str, token: str, queue: Queue, now: float) -> Job:
+        row.job = replace(row.job, pinned=False)
+        return super()._charge(row, pod, token, queue, now)
+
+
+class LiveTimeoutStaysInTheRow(Sabotaged):
+    caught_by = "test_a_timeout_that_is_taken_back_leaves_the_jobs_own"
+
+    def _charge(self, row: _Row, pod: str, token: str, queue: Queue, now: float) -> Job:
+        row.job = replace(row.job, timeout=queue.timeout or row.job.timeout)
+        return super()._charge(row, pod, token, queue, now)
+
+
+class SettingsAreForgottenByACoolDown(Sabotaged):
+    caught_by = "test_a_cool_down_leaves_the_settings"
+
+    def _cool(self, name: str, hint: float | None, now: float) -> float:
+        self._queues[name] = Queue(name=name, version=self._queues[name].version)
+        return super()._cool(name, hint, now)
+
+
+class RefusedEditMakesAQueue(Sabotaged):
+    caught_by = "test_a_refused_edit_makes_no_queue"
+
+    def _edit(self, change: QueueChange, now: float) -> Applied:
+        self._queues.setdefault(change.name, Queue(name=change.name))
+        return super()._edit(change, now)
+
+
+class NobodyHearsOfSettings(Sabotaged):
+    caught_by = "test_a_listener_hears_of_edited_settings"
+
+    def _tell(self, wake: Wake) -> None:
+        super()._tell(replace(wake, settings=False))
+
+
+class FirstWordCounts(Sabotaged):
+    caught_by = "test_the_last_word_counts_and_outlives_its_pod"
+
+    def _see(self, card: PodCard) -> None:
+        super()._see(replace(card, about={key: said for key, said in card.about.items() if not self._catalog}))
+
+
 def every() -> list[type[Sabotaged]]:
     """All sabotaged storages."""
+    from . import sabotage_history, sabotage_operations, sabotage_schedules
+
+    del sabotage_history, sabotage_operations, sabotage_schedules  # they are known by having been imported
     named = [*Sabotaged.__subclasses__(), *ClaimIgnoresGates.__subclasses__()]
     return [*named, *(_sabotaged(*each) for each in _BY_CHANGE)]

@@ -19,20 +19,29 @@ class Leader:
     name = "leader"
     jitter = 0.1
 
-    def __init__(self, storage: Storage, pod: Callable[[], str], *, ttl: float, every: float) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        pod: Callable[[], str],
+        *,
+        ttl: float,
+        every: float,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self.every = every
         self.term: int | None = None
         self._storage = storage
         self._pod = pod
         self._ttl = ttl
+        self._clock = clock or time.monotonic
         self._trusted_until = 0.0
 
     @property
     def leads(self) -> bool:
-        return self.term is not None and time.monotonic() < self._trusted_until
+        return self.term is not None and self._clock() < self._trusted_until
 
     async def run_once(self) -> None:
-        asked = time.monotonic()
+        asked = self._clock()
         term = await self._storage.lead(self._pod(), self._ttl)
         if term is not None and term != self.term:
             log.info("this pod leads, term %d", term)

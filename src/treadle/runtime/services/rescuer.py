@@ -21,7 +21,7 @@ from typing import Final
 
 from ...config import Timing
 from ...core import lifecycle
-from ...core.job import Change, Job
+from ...core.job import Change, Job, RetryOverride
 from ...ports import Abandoned, Storage
 
 log = logging.getLogger("treadle.rescuer")
@@ -43,6 +43,8 @@ class Rescuer:
         jitter: float,
         rescued: Callable[[Change, Job], None],
         beat_age: Callable[[], float],
+        override: Callable[[str], RetryOverride | None] = lambda queue: None,
+        may_act: Callable[[], bool] = lambda: True,
     ) -> None:
         self.every = every
         self.jitter = jitter
@@ -52,6 +54,8 @@ class Rescuer:
         self._chance = chance
         self._rescued = rescued
         self._beat_age = beat_age
+        self._override = override
+        self._may_act = may_act
         self._looked: float | None = None
         self._hold_until = 0.0
 
@@ -70,7 +74,7 @@ class Rescuer:
         found = await self._storage.abandoned(CHUNK, self._timing.overdue)
         if time.monotonic() < self._hold_until:
             found = [each for each in found if each.why == "gone"]
-        if not found:
+        if not found or not self._may_act():  # the read took its time: another pod may lead by now
             return 0
         changes = [self._change(each) for each in found]
         rescued = 0
@@ -83,9 +87,10 @@ class Rescuer:
         return rescued
 
     def _change(self, abandoned: Abandoned) -> Change:
+        live = self._override(abandoned.job.queue)
         if abandoned.why == "deadline":
-            return lifecycle.expire(abandoned.job, self._chance.random())
-        return lifecycle.rescue(abandoned.job, abandoned.label)
+            return lifecycle.expire(abandoned.job, self._chance.random(), live)
+        return lifecycle.rescue(abandoned.job, abandoned.label, live)
 
 
 def _told(abandoned: Abandoned, change: Change) -> str:

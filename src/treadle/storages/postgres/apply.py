@@ -1,8 +1,8 @@
 """Apply: Changes, each wholly or not at all, fenced by state and token.
 
-The frequent ones (runs that ended or go back) are written many to a statement, by finish_1 and return_1. What those
-do not accept, and everything else, is looked at one by one: the row is locked, compared, and written inside a savepoint
-of its own, so that a bad Change takes nothing with it.
+The frequent ones (runs that ended or go back) are written many to a statement, by finish_1 and return_1, together with
+their follow-ups if they have any (see `follow`). What those do not accept, and everything else, is looked at one by
+one: the row is locked, compared, and written inside a savepoint of its own, so that a bad Change takes nothing with it.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any, Final
 
 from msgspec import UNSET
 
-from ...core.job import CLAIMABLE, TERMINAL, Change, ErrorEntry, QueueChange, State
+from ...core.job import CLAIMABLE, LIVE, TERMINAL, Change, ErrorEntry, QueueChange, State, cause_of
 from ...ports import Applied
-from . import rows
+from . import follow, rows
 from .change import apply_one
 from .news import News
 from .sql import call
@@ -32,12 +32,12 @@ _AGAIN: Final = {False: Applied(True, state=State.READY), True: Applied(True, st
 
 
 def is_quick(change: Change | QueueChange) -> bool:
-    """Whether a Change ends or gives back a run and touches nothing else."""
+    """Whether a Change ends or gives back a run and touches nothing else that somebody may hold."""
     return (
         isinstance(change, Change)
         and change.token is not None
         and change.expect == _RUNNING
-        and not change.follow_ups
+        and follow.may_share(change)
         and change.cooling is None
         and not (change.foreign or change.if_lapsed or change.remove)
         and change.crashes is None
@@ -63,19 +63,37 @@ def _is_quick_return(change: Change) -> bool:
 
 
 def split(changes: Sequence[Change | QueueChange]) -> tuple[list[int], list[int]]:
-    """The positions of the quick ones, and those of the others. A job that is named twice is nobody's quick one: the
-    order decides."""
+    """The positions of the quick ones, and those of the others. A job or a follow-up that is named twice is nobody's
+    quick one: the order decides."""
     named = Counter(change.id for change in changes if isinstance(change, Change))
+    named.update(new.id for change in changes if isinstance(change, Change) for new in change.follow_ups)
     quick: list[int] = []
     rest: list[int] = []
     for n, change in enumerate(changes):
-        single = isinstance(change, Change) and named[change.id] == 1 and is_quick(change)
+        single = (
+            isinstance(change, Change)
+            and named[change.id] == 1
+            and is_quick(change)
+            and (not change.follow_ups or all(named[new.id] == 1 for new in change.follow_ups))
+        )
         (quick if single else rest).append(n)
     return quick, rest
 
 
 def apply_quick(changes: Sequence[Change], now: float | None, news: News) -> Talk[dict[str, Applied]]:
     """Write quick Changes of different jobs; what became of those that were accepted, by id."""
+    following = [change for change in changes if change.follow_ups]
+    if not following:
+        return (yield from _apply_plain(changes, now, news))
+    yield BEGIN
+    free = yield from follow.free(following)
+    answers = yield from _apply_plain([*(change for change in changes if not change.follow_ups), *free], now, news)
+    news.due.update((yield from follow.write(free, answers.keys(), now)))
+    yield COMMIT
+    return answers
+
+
+def _apply_plain(changes: Sequence[Change], now: float | None, news: News) -> Talk[dict[str, Applied]]:
     answers: dict[str, Applied] = {}
     ends = [change for change in changes if change.to in TERMINAL]
     returns = [change for change in changes if change.to not in TERMINAL]
@@ -118,7 +136,8 @@ def _named(state: State | None) -> str | None:
 
 
 def _cause(error: ErrorEntry | None) -> str | None:
-    return None if error is None else f"{error.type}:{error.place}"
+    # The statement puts the task before it.
+    return None if error is None else cause_of("", error)[1:]
 
 
 def _errors(changes: Sequence[Change]) -> list[Any] | None:
@@ -156,12 +175,29 @@ def apply_slowly(
         yield "select set_config('lock_timeout', '2000', true)", ()
     for change in changes:
         yield "savepoint treadle_change", ()
-        try:
-            answers.append((yield from apply_one(change, time, news)))
-        except (BadValue, OverflowError, Taken) as error:
-            yield "rollback to savepoint treadle_change", ()
-            answers.append(None if isinstance(error, Taken) else Applied(False, error=str(error)))
+        answers.append((yield from _apply_apart(change, time, news)))
         yield "release savepoint treadle_change", ()
     if not within:
         yield COMMIT
     return answers
+
+
+def _apply_apart(
+    change: Change | QueueChange, time: tuple[float | None, float | None, str], news: News
+) -> Talk[Applied | None]:
+    """One Change, of which nothing is left behind if it fails."""
+    try:
+        return (yield from apply_one(change, time, news))
+    except (BadValue, OverflowError, Taken) as error:
+        yield "rollback to savepoint treadle_change", ()
+        if isinstance(error, Taken):
+            return None
+        refused = Applied(False, error=str(error))
+    if not isinstance(change, Change) or change.to not in LIVE:
+        return refused
+    # Its unique key may have been free when we looked, and taken when we wrote: a second look says who has it now.
+    try:
+        return (yield from apply_one(change, time, news))
+    except (BadValue, OverflowError, Taken):
+        yield "rollback to savepoint treadle_change", ()
+        return refused

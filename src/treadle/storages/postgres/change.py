@@ -7,14 +7,14 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-import msgspec
 from msgspec import UNSET, Struct
 
 from ...core import queue as queueing
-from ...core.job import CLAIMABLE, ERRORS_KEPT, LIVE, TERMINAL, Change, QueueChange, State
+from ...core import settings
+from ...core.job import CLAIMABLE, ERRORS_KEPT, LIVE, TERMINAL, Change, QueueChange, State, cause_of
 from ...core.queue import Queue
 from ...ports import Applied
-from . import insert, rows, sql
+from . import history, insert, rows, sql
 from .news import News
 from .talk import Talk
 
@@ -34,7 +34,7 @@ where id = $1::text and not (not lost and not gone and boot = $3::text
     and lease_until > coalesce(to_timestamp($2::float8), clock_timestamp()))
 returning 1
 """
-_TIMES: Final = frozenset({"run_at"})
+TIMES: Final = frozenset({"run_at"})
 
 
 class _Row(Struct):
@@ -57,6 +57,7 @@ def apply_one(change: Change | QueueChange, time: tuple[float | None, float | No
     if isinstance(change, QueueChange):
         answer = yield from edit_queue(change, time[0])
         news.due.add(change.name)
+        news.settings = news.settings or answer.accepted
         return answer
     if not rows.is_id(change.id):
         return Applied(False)
@@ -121,6 +122,7 @@ def _declare_lost(pod: str, time: tuple[float | None, float | None, str]) -> Tal
 def _remove(id: str, row: _Row) -> Talk[None]:
     if row.error_count:
         yield "delete from treadle.job_error where job_id = $1::uuid", (id,)
+    yield from history.forget_events((id,))
     table = "treadle.job_history" if row.ended else "treadle.job"
     yield f"delete from {table} where id = $1::uuid", (id,)
 
@@ -139,7 +141,7 @@ def _write(row: _Row, change: Change, now: float | None, news: News) -> Talk[App
     sets = yield from _sets(row, change)
     if sets:
         names = ", ".join(
-            f"{name} = to_timestamp(${n}::float8)" if name in _TIMES else f"{name} = ${n}"
+            f"{name} = to_timestamp(${n}::float8)" if name in TIMES else f"{name} = ${n}"
             for n, name in enumerate(sets, 2)
         )
         yield f"update treadle.job set {names} where id = $1::uuid", (change.id, *sets.values())
@@ -147,7 +149,7 @@ def _write(row: _Row, change: Change, now: float | None, news: News) -> Talk[App
         yield from _remember(row, change, now)
     if change.to in TERMINAL:
         yield from _retire(row, change, now)
-    elif change.to is not None and (change.queue or change.priority is not None or row.ended):
+    elif change.queue or change.priority is not None or row.ended:
         yield from _ensure(change.id)
     if change.follow_ups:
         if not insert.is_keyed(change.follow_ups):
@@ -160,7 +162,7 @@ def _write(row: _Row, change: Change, now: float | None, news: News) -> Talk[App
 def _retire(row: _Row, change: Change, now: float | None) -> Talk[None]:
     assert change.to is not None
     error = change.error
-    cause = f"{row.task}:{error.type}:{error.place}" if change.to is State.FAILED and error is not None else None
+    cause = cause_of(row.task, error) if change.to is State.FAILED and error is not None else None
     result = None if change.result is UNSET else change.result
     token = change.token if _is_finish(change) else None
     yield sql.statement("retire"), (now, change.id, change.to.value, result, token, cause)
@@ -175,6 +177,12 @@ def _state_after(row: _Row, change: Change, sets: dict[str, Any]) -> State:
     if change.to in CLAIMABLE:
         return State.SCHEDULED if sets["run_at"] > row.now else State.READY
     return change.to if change.to is not None else row.state
+
+
+def columns(change: Change, now: float) -> Talk[dict[str, Any]]:
+    """The columns of a live job that a Change writes, whatever the job; for one that cools no queue."""
+    nobody = _Row(now, State.READY, None, None, False, None, None, 0, "", "", False)
+    return (yield from _sets(nobody, change))
 
 
 def _sets(row: _Row, change: Change) -> Talk[dict[str, Any]]:
@@ -223,6 +231,8 @@ def _tell(news: News, change: Change, row: _Row, sets: dict[str, Any]) -> None:
     elif change.to in CLAIMABLE:
         later = sets["run_at"] > row.now
         (news.queues if later else news.due).add(change.queue or row.queue)
+    elif change.why in ("moved", "reprioritised"):
+        news.due.add(change.queue or row.queue)
     if change.why == "cancel_asked":
         news.cancels = True
     news.due.update(new.queue for new in change.follow_ups)
@@ -243,7 +253,11 @@ def _queue(name: str, version: int | None = None) -> Talk[Queue]:
 def _cool(name: str, hint: float | None, now: float) -> Talk[float]:
     queue = yield from _queue(name)
     until, exponent = queueing.cool(queue, hint, now)
-    yield from _save(msgspec.structs.replace(queue, cool_until=until, cool_exponent=exponent))
+    yield (
+        "update treadle.queue set version = version + 1, cool_until = to_timestamp($2::float8), "
+        "cool_exponent = $3::int where name = $1::text",
+        (name, until, exponent),
+    )
     return until
 
 
@@ -252,30 +266,21 @@ def edit_queue(change: QueueChange, now: float | None) -> Talk[Applied]:
     queue = yield from _queue(change.name, change.version)
     if change.version is not None and change.version != queue.version:
         return Applied(False, error=f"queue {change.name} has changed meanwhile (version {queue.version})")
-    fields = {
-        name: value
-        for name in ("paused", "paused_by", "pause_reason", "paused_until", "max_workers", "cool_until")
-        if (value := getattr(change, name)) is not UNSET
-    }
-    if change.paused is True:  # a new pause inherits nothing from the last, least of all its end
-        ((clock,),) = yield f"select date_part('epoch', {sql.CLOCK})", (now,)
-        fields = {"paused_by": None, "pause_reason": None, "paused_until": None} | fields | {"paused_at": clock}
-    elif change.paused is False:
-        fields |= {"paused_at": None, "paused_by": None, "pause_reason": None, "paused_until": None}
-    if change.cool_until is None:
-        fields["cool_exponent"] = 0
-    yield from _save(msgspec.structs.replace(queue, **fields))
+    ((clock,),) = yield f"select date_part('epoch', {sql.CLOCK})", (now,)
+    yield from save_queue(queueing.edit(queue, change, clock))
     return Applied(True)
 
 
-def _save(queue: Queue) -> Talk[None]:
-    """Write a queue's row, one version further."""
+def save_queue(queue: Queue) -> Talk[None]:
+    """Write a queue's row."""
     yield (
-        "update treadle.queue set version = version + 1, paused = $2::boolean, paused_by = $3::text, "
-        "paused_at = to_timestamp($4::float8), pause_reason = $5::text, paused_until = to_timestamp($6::float8), "
-        "max_workers = $7::int, cool_until = to_timestamp($8::float8), cool_exponent = $9::int where name = $1::text",
+        "update treadle.queue set version = $2::int, paused = $3::boolean, paused_by = $4::text, "
+        "paused_at = to_timestamp($5::float8), pause_reason = $6::text, paused_until = to_timestamp($7::float8), "
+        "max_workers = $8::int, cool_until = to_timestamp($9::float8), cool_exponent = $10::int, "
+        "aging = $11::float8, timeout = $12::float8, settings = $13::text where name = $1::text",
         (
-            queue.name, queue.paused, queue.paused_by, queue.paused_at, queue.pause_reason, queue.paused_until,
-            queue.max_workers, queue.cool_until, queue.cool_exponent,
+            queue.name, queue.version, queue.paused, queue.paused_by, queue.paused_at, queue.pause_reason,
+            queue.paused_until, queue.max_workers, queue.cool_until, queue.cool_exponent, queue.aging, queue.timeout,
+            settings.text_of(queue),
         ),
     )  # fmt: skip

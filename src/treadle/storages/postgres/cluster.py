@@ -16,10 +16,9 @@ from typing import Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from ...core.pod import Held, Pod, PodCard
-from ...core.queue import Queue
+from ...core.pod import Held, Pod, PodCard, PodStats, Wish
 from ...ports import Abandoned, Beaten, RunReport
-from . import insert, rows, sql
+from . import catalog, insert, rows, sql
 from .talk import BEGIN, COMMIT, Talk
 
 # now, steady, boot; None: the server's clock.
@@ -31,41 +30,54 @@ SMALL_FOR_BEATS: Final = 8 << 20
 SMALL_FOR_SCANS: Final = 64 << 20
 STILL_UNDER_WAY: Final = 30.0
 
-BEAT: Final = sql.call("beat_1", "float8, float8, text, text, float8, boolean, text[], text[], text[], text[], bigint")
-_STEADY: Final = "coalesce(to_timestamp($2::float8), clock_timestamp())"
-_LIVE: Final = f"(not lost and not gone and boot = $3::text and lease_until > {_STEADY})"
+BEAT: Final = sql.call(
+    "beat_pod_1",
+    "float8, float8, text, text, float8, boolean, text[], text[], text[], text[], bigint, text, text",
+)
+QUEUES: Final = f"select {sql.QUEUE} from treadle.queue order by name"
+STEADY: Final = "coalesce(to_timestamp($2::float8), clock_timestamp())"
+LIVE: Final = f"(not lost and not gone and boot = $3::text and lease_until > {STEADY})"
 _REGISTER: Final = f"""
 insert into treadle.pod (id, card, started_at, beat_at, lease_until, boot)
-values ($4::text, $5::text, {sql.CLOCK}, {sql.CLOCK}, {_STEADY} + $6::float8 * interval '1 second', $3::text)
+values ($4::text, $5::text, {sql.CLOCK}, {sql.CLOCK}, {STEADY} + $6::float8 * interval '1 second', $3::text)
 on conflict (id) do update
 set
     card = excluded.card, started_at = excluded.started_at, beat_at = excluded.beat_at,
-    lease_until = excluded.lease_until, boot = excluded.boot, lost = false, gone = false, swept = false
+    lease_until = excluded.lease_until, boot = excluded.boot, lost = false, gone = false, swept = false,
+    stats = null, wish = 'serve', wish_by = null, stacks = null, stacks_at = null, stacks_asked = null
 """
+# A row that another candidate is writing is passed over, not waited for: finishes go the same way.
 _LEAD: Final = f"""
 update treadle.leader
 set
     term = term + (holder <> $4::text)::int, holder = $4::text, boot = $3::text,
-    until = {_STEADY} + $5::float8 * interval '1 second'
-where
-    (holder in ('', $4::text) or until <= {_STEADY} or boot <> $3::text)
-    and exists (select from treadle.pod where id = $4::text and {_LIVE})
-    and ($1::float8 is null or true)
+    until = {STEADY} + $5::float8 * interval '1 second'
+where one = (
+    select one from treadle.leader
+    where
+        (holder in ('', $4::text) or until <= {STEADY} or boot <> $3::text)
+        and exists (select from treadle.pod where id = $4::text and {LIVE})
+        and ($1::float8 is null or true)
+    for update skip locked
+)
 returning term
 """
+_DROP_SHARES: Final = "delete from treadle.share where pod = $1::text"
 _PODS: Final = f"""
 select
     id, card, date_part('epoch', started_at), date_part('epoch', beat_at),
-    case when boot = $3::text then date_part('epoch', lease_until - {_STEADY}) else 0 end, lost,
+    case when boot = $3::text then date_part('epoch', lease_until - {STEADY}) else 0 end, lost,
     exists (
         select from treadle.leader as l
-        where l.holder = pod.id and l.until > {_STEADY} and l.boot = $3::text
+        where l.holder = pod.id and l.until > {STEADY} and l.boot = $3::text
     ),
     case
         when pg_relation_size('treadle.job') < {SMALL_FOR_SCANS}
         then (select count(*) from treadle.job as j where j.state = 'running' and j.pod = pod.id)
         else (select count(*) from treadle.run as r where r.pod = pod.id)
-    end
+    end,
+    stats, wish, wish_by, stacks, date_part('epoch', stacks_at), date_part('epoch', stacks_asked),
+    (select json_object_agg(s.queue, s.share order by s.queue)::text from treadle.share as s where s.pod = pod.id)
 from treadle.pod as pod
 where not gone and ($1::float8 is null or true)
 order by n
@@ -73,10 +85,10 @@ order by n
 # Pods that may have left jobs behind.
 _SUSPECTS: Final = f"""
 select
-    id, card, gone, lease_until + $4::float8 * interval '1 second' < {_STEADY} or boot <> $3::text or lost or gone,
+    id, card, gone, lease_until + $4::float8 * interval '1 second' < {STEADY} or boot <> $3::text or lost or gone,
     pg_relation_size('treadle.job') < {SMALL_FOR_SCANS}
 from treadle.pod
-where not {_LIVE} and not swept and ($1::float8 is null or true)
+where not {LIVE} and not swept and ($1::float8 is null or true)
 """
 _ABANDONED: Final = sql.statement("abandoned", sql.ALL_ERRORS)
 _OVERDUE: Final = sql.statement("overdue", sql.ALL_ERRORS)
@@ -86,29 +98,47 @@ class _Answer(Struct):
     now: float
     lost: bool = False
     held: tuple[tuple[str, str, bool], ...] = ()
-    queues: tuple[Queue, ...] = ()
     live_pods: int = 1
+    serving: dict[str, int] = {}
+    shares: dict[str, int] = {}
+    wish: Wish = "serve"
+    stacks_asked: float | None = None
 
 
 _as_answer: Final = msgspec.json.Decoder(_Answer).decode
+_as_stats: Final = msgspec.json.Decoder(PodStats).decode
+_as_shares: Final = msgspec.json.Decoder(dict[str, int]).decode
 
 
 def register(card: PodCard, time: Time) -> Talk[None]:
     yield BEGIN
     yield _REGISTER, (*time, card.id, rows.card_text(card), card.lease)
+    yield _DROP_SHARES, (card.id,)
     yield from insert.ensure([(queue, 0) for queue in card.queues])
+    yield from catalog.see(card, time[0])
     yield COMMIT
 
 
 def beat(
-    pod: str, lease: float, runs: Sequence[RunReport], time: Time, *, renew: bool, suspects: Sequence[str]
+    pod: str,
+    lease: float,
+    runs: Sequence[RunReport],
+    time: Time,
+    *,
+    renew: bool,
+    suspects: Sequence[str],
+    stats: PodStats | None = None,
+    stacks: str | None = None,
 ) -> Talk[Beaten]:
     reported = {(run.id, run.token): run for run in runs if rows.is_id(run.id)}.values()
+    queues = yield QUEUES, ()
+    # Last: the server's list of sessions shows by it which one is the Heart's.
     ((text,),) = yield (
         BEAT,
         (
             *time, pod, lease, renew, [run.id for run in reported], [run.token for run in reported],
             [run.slot for run in reported], list(suspects), SMALL_FOR_BEATS,
+            None if stats is None else rows.json_text(stats), stacks,
         ),
     )  # fmt: skip
     answer = _as_answer(text)
@@ -117,16 +147,22 @@ def beat(
     return Beaten(
         now=answer.now,
         held=tuple(Held(*each) for each in answer.held),
-        queues=answer.queues,
+        queues=tuple(map(rows.queue_of, queues)),
         live_pods=answer.live_pods,
+        serving=answer.serving,
+        shares=answer.shares,
+        wish=answer.wish,
+        stacks_asked=answer.stacks_asked,
     )
 
 
-def sign_off(pod: str) -> Talk[None]:
+def sign_off(pod: str, now: float | None) -> Talk[None]:
     yield BEGIN
+    yield from catalog.see_again(pod, now)
     # The row stays, unseen, until somebody has looked whether the pod left jobs behind.
     yield "update treadle.pod set gone = true, swept = false where id = $1::text", (pod,)
     yield "delete from treadle.run where pod = $1::text", (pod,)
+    yield _DROP_SHARES, (pod,)
     yield from step_down(pod)
     yield COMMIT
 
@@ -169,6 +205,7 @@ def _sweep(pods: list[str], time: Time) -> Talk[None]:
         f"delete from treadle.pod where swept and (gone or beat_at < {sql.NOW} - $2::float8 * interval '1 second')",
         (time[0], FORGET_AFTER),
     )
+    yield "delete from treadle.share as s where not exists (select from treadle.pod as p where p.id = s.pod)", ()
     yield f"delete from treadle.held where until <= {sql.NOW}", (time[0],)
 
 
@@ -183,6 +220,29 @@ def pods(time: Time) -> Talk[list[Pod]]:
             running=running,
             leader=leader,
             lost=lost,
+            stats=None if stats is None else _as_stats(stats),
+            wish=wish,
+            wish_by=wish_by,
+            stacks=stacks,
+            stacks_at=stacks_at,
+            stacks_asked=stacks_asked,
+            shares={} if shares is None else _as_shares(shares),
         )
-        for _id, card, started_at, beat_at, lease_left, lost, leader, running in found
+        for (
+            _id,
+            card,
+            started_at,
+            beat_at,
+            lease_left,
+            lost,
+            leader,
+            running,
+            stats,
+            wish,
+            wish_by,
+            stacks,
+            stacks_at,
+            stacks_asked,
+            shares,
+        ) in found
     ]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from ...core.errors import StorageTimeout, StorageUnavailable, TreadleError
@@ -26,6 +26,7 @@ _log: Final = logging.getLogger("treadle.postgres")
 
 # By the first two characters of SQLSTATE: what a statement may not contain. (57P and 08 are about the connection.)
 _BAD_VALUES: Final = frozenset({"22", "23", "54"})
+_REFUSALS: Final = ("28", "3D", "42")  # who we are, which database, what we may do
 _AGAIN: Final = frozenset({"40001", "40P01"})
 _LOST: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "25006", "26000", "42P05"})
 
@@ -35,6 +36,9 @@ class Connection(Protocol):
 
     async def fetch(self, query: str, *args: Any) -> list[Any]: ...
     async def execute(self, query: str) -> str: ...
+    async def copy_records_to_table(
+        self, table_name: str, *, records: Iterable[tuple[Any, ...]], columns: Sequence[str], schema_name: str
+    ) -> str: ...
     async def close(self) -> None: ...
     def terminate(self) -> None: ...
     def is_closed(self) -> bool: ...
@@ -46,6 +50,14 @@ class Connection(Protocol):
 
 class Lost(StorageUnavailable):
     """The connection is gone, or can no longer be used; what was under way may have been carried out or not."""
+
+    passing = True
+
+
+class Refused(Lost):
+    """The server is there, and will not have us: a wrong password, no such database."""
+
+    passing = False
 
 
 class Held(StorageTimeout):
@@ -119,6 +131,8 @@ def explained(error: BaseException, *, connecting: bool = False) -> BaseExceptio
     if isinstance(error, (_driver.InterfaceError, _driver.PostgresError, _driver.InternalClientError)):
         if isinstance(error, _driver.InterfaceError) and isinstance(error, ValueError):
             return BadValue(_said(error))  # asyncpg's own: it cannot encode a parameter
+        if connecting and isinstance(state, str) and state[:2] in _REFUSALS:
+            return Refused(_said(error))
         return Lost(_said(error))
     if isinstance(error, (ValueError, TypeError, OverflowError, UnicodeError)):
         return BadValue(f"{type(error).__name__}: {error}")

@@ -11,16 +11,17 @@ from typing import Any, Final, TypeVar
 from ...core.errors import StorageUnavailable
 from ...core.job import Change, NewJob
 from ...ports import Applied, Inserted
-from . import apply, insert
+from . import apply, bulk
 from .connect import Target
-from .lines import Batcher, Line
+from .lines import Aside, Batcher, Line
 from .news import News
 from .sql import Schema
-from .talk import BEGIN, COMMIT, Talk
+from .talk import Talk
 
 T = TypeVar("T")
 
-CHUNK: Final = 5_000
+# Longer than a leader's rounds are apart, or it would connect anew for each.
+KEEP_ASIDE: Final = 10.0
 
 
 class Desk:
@@ -39,18 +40,21 @@ class Desk:
         self._tell = tell
         self.write: Final = Line(target, schema, deadline)
         self.claim: Final = Line(target, schema, deadline)
-        self.slow: Final = Line(target, schema, deadline)
-        self._reads: Final = [Line(target, schema, deadline) for _ in range(readers)]
+        self._aside: Final = [Line(target, schema, deadline, keep=KEEP_ASIDE) for _ in range(1 + readers)]
+        freed = asyncio.Event()
+        # For what may have to wait for somebody's lock. The last line is not for it: readers need not wait.
+        self.slow: Final = Aside(self._aside[:-1], freed)
+        self._reading: Final = Aside(self._aside, freed)
         self.inserts: Final[Batcher[NewJob, Inserted]] = Batcher(self._insert, deadline)
         self.applies: Final[Batcher[Change, Applied | None]] = Batcher(self._apply, deadline, name=_id_of)
 
-    def read(self) -> Line:
-        """The next free line for reading; a second one is opened only when the first is busy."""
-        return next((line for line in self._reads if not line.busy), self._reads[0])
+    def read(self) -> Aside:
+        """For what reads."""
+        return self._reading
 
     async def _insert(self, jobs: list[NewJob]) -> list[Inserted]:
         now = self._now()
-        answers = await self.write.run(lambda: _insert(jobs, now))
+        answers = await self.write.run(lambda: bulk.insert_many(jobs, now))
         news = News()
         news.due.update([new.queue for new in jobs])
         self._tell(news)
@@ -69,7 +73,7 @@ class Desk:
         return [answers.get(change.id) for change in changes]
 
     def _lines(self) -> list[Line]:
-        return [self.write, self.claim, self.slow, *self._reads]
+        return [self.write, self.claim, *self._aside]
 
     async def close(self) -> None:
         await self.inserts.idle()
@@ -84,17 +88,6 @@ class Desk:
 
 def _id_of(change: Change) -> str:
     return change.id
-
-
-def _insert(jobs: list[NewJob], now: float | None) -> Talk[list[Inserted]]:
-    if len(jobs) <= CHUNK:
-        return (yield from insert.insert(jobs, now))
-    answers: list[Inserted] = []
-    yield BEGIN
-    for start in range(0, len(jobs), CHUNK):
-        answers += yield from insert.insert(jobs[start : start + CHUNK], now)
-    yield COMMIT
-    return answers
 
 
 class Desks:

@@ -56,6 +56,10 @@ _BY_TAG: Final = (
     "(select id::text from treadle.job where tags is not null and tags && $1::text[] "
     f"union all select id::text from treadle.job_history where tags is not null and tags && $1::text[]) limit {FEW + 1}"
 )
+_BY_CAUSE: Final = (
+    "select id::text from treadle.job_history where cause is not null and cause = any ($1::text[]) "
+    f"order by finished_at desc limit {FEW + 1}"
+)
 _RARE: Final = (
     "select id::text from treadle.job_history where state <> 'succeeded' and state = any ($1::text[]) "
     f"order by finished_at desc limit {FEW + 1}"
@@ -77,7 +81,7 @@ def get(ids: Sequence[str], now: float | None) -> Talk[list[Job]]:
     return [jobs[id.lower()] for id in known if id.lower() in jobs]
 
 
-def _now(time: Time) -> Talk[float]:
+def the_time(time: Time) -> Talk[float]:
     if time[0] is not None:
         return round(time[0], 6)  # as exact as the instants that it is compared with
     ((now,),) = yield f"select date_part('epoch', {sql.NOW})", (None,)
@@ -85,7 +89,7 @@ def _now(time: Time) -> Talk[float]:
 
 
 def find(query: Query, time: Time) -> Talk[Page]:
-    now = yield from _now(time)
+    now = yield from the_time(time)
     parts = terms.take_apart(query.filter, time, now)
     if query.next_first:
         return (yield from _soonest(query, parts, now))
@@ -100,6 +104,7 @@ def find(query: Query, time: Time) -> Talk[Page]:
         jobs=[job for _, job in shown],
         next=shown[-1][1].id if more and shown else None,
         newest_only=walk.looked_at if walk.cut_short else None,
+        resume=walk.below if walk.cut_short and not more else None,
     )
 
 
@@ -108,6 +113,8 @@ def _narrowed(parts: Terms) -> Talk[Terms]:
     source: Ask | None = None
     if parts.ids is None and parts.tags is not None:
         source = (_BY_TAG, (list(parts.tags),))
+    elif parts.ids is None and parts.causes is not None:
+        source = (_BY_CAUSE, (list(parts.causes),))
     elif parts.ids is None and parts.states == _ONLY_RUNNING:
         source = (_RUNNING, (SMALL_FOR_SCANS,))
     elif parts.ids is None and parts.states and parts.states <= {"failed", "cancelled"}:
@@ -124,7 +131,7 @@ class _Walk:
     def __init__(self, parts: Terms, below: str) -> None:
         self._parts = parts
         self._ids = None if parts.ids is None else rows.ids_of(parts.ids)
-        self._below = below
+        self.below = below
         self._size = min(STRETCH, FIRST_STRETCH)
         self._until = clock.monotonic() + LONGEST
         self.looked_at = 0
@@ -140,15 +147,15 @@ class _Walk:
         floor, count, last = _OLDEST, 0, True
         if self._ids is None:
             # Where the stretch ends in both tables together: above it, nothing of either is left out.
-            ((edge, count),) = yield _EDGE, (self._below, self._size)
+            ((edge, count),) = yield _EDGE, (self.below, self._size)
             last = count < self._size
             floor = floor if last else edge
         found = yield from self._rows(floor, None if by_python else wanted)
         if not by_python and len(found) >= wanted:
-            self._below = str(found[-1][-1])
+            self.below = str(found[-1][-1])
         else:
             self.looked_at += count
-            self._below = floor
+            self.below = floor
             self.over = last
             self._size = min(STRETCH, self._size * 4)
         return [tuple(row)[:-1] for row in found]
@@ -156,7 +163,7 @@ class _Walk:
     def _rows(self, floor: str, limit: int | None) -> Talk[list[Row]]:
         parts = self._parts
         where = Where([*parts.where.parts], [*parts.where.parameters])
-        where.parts.append(f"job.id < {where.add(self._below)}::uuid and job.id >= {where.add(floor)}::uuid")
+        where.parts.append(f"job.id < {where.add(self.below)}::uuid and job.id >= {where.add(floor)}::uuid")
         if self._ids is not None:
             where.parts.append(f"job.id = any ({where.add(self._ids)}::uuid[])")
         condition = " and ".join(where.parts)
@@ -223,7 +230,7 @@ def _soonest(query: Query, parts: Terms, now: float) -> Talk[Page]:
 
 
 def count(filter: Filter, cap: int, time: Time) -> Talk[dict[State, int]]:
-    now = yield from _now(time)
+    now = yield from the_time(time)
     parts = terms.take_apart(filter, time, now)
     counts: dict[State, int] = {}
     if parts.rest.terms:

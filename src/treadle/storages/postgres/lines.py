@@ -3,13 +3,14 @@
 Connections belong to event loops, and a storage is used from several: the pod's, the Heart's, that of `enqueue_sync`.
 Each loop has lines of its own, opened when first used, and each line is one connection:
 
-* `write`: enqueues and finishes, many callers to a statement (see `Batcher`);
+* `write`: enqueues and finishes, many callers to a statement (see `Batcher`), and the word of who leads;
 * `claim`: claims alone, beside the writes, because their commits do not wait for the disk;
-* `slow`:  what may have to wait for somebody's lock: unique keys, operators' Changes;
-* `read`:  everything that reads.
+* aside:   everything else: what may have to wait for somebody's lock (unique keys, operators' Changes), and what reads.
+  One line as a rule, and three at most (see `Aside`); what waits for locks leaves the last one to the readers. They are
+  closed when nobody has needed them for a while.
 
-So a busy pod has two, most have three, the Heart's loop has one that nobody else can be in the way of, and the thread
-of the listener has one: five at most, and four as a rule, however many slots.
+So a pod has two for its jobs, the Heart's loop has one that nobody else can be in the way of, and the thread of the
+listener has one: four, however many slots. One that is busy or leads has a fifth, and seven is the most.
 
 When something goes wrong
 -------------------------
@@ -32,7 +33,7 @@ from ...core.errors import StorageTimeout, StorageUnavailable
 from . import connect
 from .connect import Again, Connection, Held, Lost, Target
 from .sql import Schema
-from .talk import BadValue, Taken, Talk
+from .talk import COPY, BadValue, Taken, Talk
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -40,6 +41,7 @@ Answer = TypeVar("Answer")
 
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
+A_MOMENT: Final = 0.25
 MOST_TRIES: Final = 6
 ANSWERED: Final = ("select", "explain")
 
@@ -50,8 +52,14 @@ async def carry(connection: Connection, talk: Talk[T], schema: Schema) -> T:
         text, parameters = next(talk)
         while True:
             try:
-                if parameters or text.lstrip().startswith(ANSWERED):
-                    rows: list[Any] = await connection.fetch(schema(text), *parameters)
+                if text is COPY:
+                    table, columns, records = parameters
+                    await connection.copy_records_to_table(
+                        table, schema_name=schema.name, columns=columns, records=records
+                    )
+                    rows: list[Any] = []
+                elif parameters or text.lstrip().startswith(ANSWERED):
+                    rows = await connection.fetch(schema(text), *parameters)
                 else:
                     await connection.execute(schema(text))
                     rows = []
@@ -70,9 +78,9 @@ async def carry(connection: Connection, talk: Talk[T], schema: Schema) -> T:
 
 
 class Line:
-    """One connection, one call at a time."""
+    """One connection, one call at a time. With `keep`, it is closed when it was not used for so long."""
 
-    def __init__(self, target: Target, schema: Schema, deadline: float) -> None:
+    def __init__(self, target: Target, schema: Schema, deadline: float, keep: float | None = None) -> None:
         self._target = target
         self._schema = schema
         self._deadline = deadline
@@ -80,11 +88,17 @@ class Line:
         self._connection: Connection | None = None
         self._pause = 0.0
         self._closed = False
+        self.callers = 0  # how many use it or wait for it
+        self._keep = keep
+        self._used = 0.0
+        self._look: asyncio.TimerHandle | None = None
+        self._closing: asyncio.Task[None] | None = None
 
     async def run(self, make: Callable[[], Talk[T]], *, repeat: bool = True) -> T:
         """Hold a talk, within the deadline. `make` begins it anew if it must be repeated."""
         begun = time.monotonic()
         trouble: list[str] = []
+        self.callers += 1
         try:
             async with asyncio.timeout(self._deadline), self._lock:
                 return await self._run(make, begun + self._deadline / 2 if repeat else begun, trouble)
@@ -93,10 +107,32 @@ class Line:
             raise StorageTimeout(f"PostgreSQL did not answer within {self._deadline:g} s{reason}") from None
         except Taken as error:
             raise Held(str(error)) from None
+        finally:
+            self.callers -= 1
+            if self._keep is not None:
+                self._used = time.monotonic()
+                self._look = self._look or asyncio.get_running_loop().call_later(self._keep, self._rest_if_idle)
 
     @property
     def busy(self) -> bool:
         return self._lock.locked()
+
+    @property
+    def is_open(self) -> bool:
+        return self._connection is not None
+
+    def _rest_if_idle(self) -> None:
+        """Close the connection if nobody has used it meanwhile; the next call opens another."""
+        self._look = None
+        if self._keep is None or self._connection is None or self._closed:
+            return
+        loop = asyncio.get_running_loop()
+        left = self._keep if self._lock.locked() else self._used + self._keep - time.monotonic()
+        if left > 0:
+            self._look = loop.call_later(left, self._rest_if_idle)
+            return
+        connection, self._connection = self._connection, None
+        self._closing = loop.create_task(connect.close(connection))
 
     async def _run(self, make: Callable[[], Talk[T]], until: float, trouble: list[str]) -> T:
         tries = 0
@@ -154,6 +190,10 @@ class Line:
     async def close(self) -> None:
         """On its own loop: answer the call under way first."""
         self._closed = True
+        if self._look is not None:
+            self._look.cancel()
+        if self._closing is not None:
+            await asyncio.wait([self._closing])
         async with self._lock:
             connection, self._connection = self._connection, None
             if connection is not None:
@@ -165,6 +205,39 @@ class Line:
         connection, self._connection = self._connection, None
         if connection is not None:
             connect.drop(connection)
+
+
+class Aside:
+    """A few lines for calls of which there are seldom two at once: a call takes one that is open and free, and opens
+    another only if those are busy for longer than a moment. `freed` is shared by all who share the lines."""
+
+    def __init__(self, lines: Sequence[Line], freed: asyncio.Event) -> None:
+        self._lines = lines
+        self._freed = freed
+
+    async def run(self, make: Callable[[], Talk[T]], *, repeat: bool = True) -> T:
+        line = await self._free()
+        try:
+            return await line.run(make, repeat=repeat)
+        finally:
+            self._freed.set()
+
+    async def _free(self) -> Line:
+        until = time.monotonic() + A_MOMENT
+        while any(line.is_open or line.busy for line in self._lines):
+            found = next((line for line in self._lines if line.is_open and not line.busy), None)
+            if found is not None:
+                return found
+            left = until - time.monotonic()
+            if left <= 0:
+                break
+            self._freed.clear()
+            try:
+                async with asyncio.timeout(left):
+                    await self._freed.wait()
+            except TimeoutError:
+                break
+        return min(self._lines, key=lambda line: line.callers)
 
 
 class _Waiting(Generic[Item, Answer]):

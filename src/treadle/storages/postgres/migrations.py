@@ -7,6 +7,7 @@ be. Two at once wait for each other by a lock that ends with its transaction, wh
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import re
 from typing import Final
@@ -16,10 +17,11 @@ from msgspec import Struct
 from ...core.errors import SchemaTooNew, SchemaTooOld, StorageUnavailable
 from ...ports import SchemaStatus
 from . import sql
+from .connect import OLDEST
 from .sql import Schema
 from .talk import BEGIN, COMMIT, Talk
 
-OLDEST_USABLE: Final = 2
+OLDEST_USABLE: Final = 8
 """Code of this version cannot work with a schema below this one."""
 
 _LEDGER: Final = """
@@ -58,9 +60,22 @@ def known() -> tuple[Migration, ...]:
     return tuple(Migration(int(name.partition("_")[0]), name, text) for name, text in sql.migrations())
 
 
+def check_server() -> Talk[None]:
+    ((number,),) = yield "select current_setting('server_version_num')::int", ()
+    if number < OLDEST:
+        raise StorageUnavailable(f"this is PostgreSQL {number // 10_000}, and Treadle needs 14 or newer")
+
+
 def status(schema: Schema) -> Talk[SchemaStatus]:
     current, _ = yield from _applied(schema)
     return _status(current)
+
+
+def look(schema: Schema) -> Talk[SchemaStatus]:
+    """As `status`, also of a schema that is too old to be used; what can never be used is refused all the same."""
+    with contextlib.suppress(SchemaTooOld):
+        yield from check(schema)
+    return (yield from status(schema))
 
 
 def _status(current: int) -> SchemaStatus:
@@ -128,7 +143,9 @@ def plan(current: int) -> list[str]:
 
 
 def script(schema: Schema, current: int = 0) -> str:
-    """The SQL of all pending migrations, for a person to run by psql."""
+    """The SQL of all migrations after `current`, for a person to run by psql; empty if there are none."""
+    if not plan(current):
+        return ""
     parts = [
         "begin;\nset local lock_timeout = '3s';",
         f"select pg_advisory_xact_lock(hashtextextended('{schema.channel}', 0));",

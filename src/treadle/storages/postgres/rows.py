@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
+from ...core import settings
 from ...core.job import ErrorEntry, Job, NewJob, State
 from ...core.pod import PodCard
 from ...core.queue import Queue
@@ -92,7 +93,11 @@ def card_of(text: str) -> PodCard:
 
 def queue_of(row: Row) -> Queue:
     """The Queue in a row of sql.QUEUE."""
-    name, version, paused, paused_by, paused_at, pause_reason, paused_until, max_workers, cool_until, exponent = row
+    (
+        name, version, paused, paused_by, paused_at, pause_reason, paused_until, max_workers, cool_until, exponent,
+        aging, timeout, text,
+    ) = row  # fmt: skip
+    live: Mapping[str, Any] = {} if text is None else settings.of_text(text)
     return Queue(
         name=name,
         version=version,
@@ -104,6 +109,7 @@ def queue_of(row: Row) -> Queue:
         max_workers=max_workers,
         cool_until=cool_until,
         cool_exponent=exponent,
+        **{**live, "aging": aging, "timeout": timeout},  # the columns are what the claim goes by
     )
 
 

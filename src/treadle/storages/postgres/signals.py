@@ -37,6 +37,7 @@ AT_MOST_EVERY: Final = 0.005
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
 CANCEL: Final = "!cancel"  # no queue can have such a name
+SETTINGS: Final = "!settings"
 _ANY: Final = "!any"
 _PROBE: Final = "!probe:"
 _NOTIFY: Final = (
@@ -90,8 +91,9 @@ class Signals:
         """After a commit."""
         if self._listeners and (wake := news.wake()) is not None:
             self.wake(wake)
-        if news.due or news.cancels:
-            self.ring([*news.due, CANCEL] if news.cancels else news.due)
+        words = [CANCEL] * news.cancels + [SETTINGS] * news.settings
+        if news.due or words:
+            self.ring([*news.due, *words] if words else news.due)
 
     def wake(self, wake: Wake) -> None:
         """Tell every listener in this process."""
@@ -208,6 +210,7 @@ class _Bell:
                     self._lost = False
                     _log.warning("the connection for waking is back")
                     self._wake(Wake())
+                    self._wake(Wake(settings=True))  # what was said meanwhile was not heard
             if listens and time.monotonic() >= probe_at:
                 await self._probe(connection)
                 probe_at = time.monotonic() + PROBE_EVERY
@@ -267,5 +270,7 @@ class _Bell:
             # Our own words were told directly, right after the commit.
             if word == CANCEL:
                 self._wake(Wake(cancels=True))
+            elif word == SETTINGS:
+                self._wake(Wake(settings=True))
             else:
                 self._wake(Wake(queues=frozenset() if word == _ANY else frozenset({word})))

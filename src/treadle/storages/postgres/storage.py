@@ -10,10 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
-from ...core.errors import StorageTimeout, StorageUnavailable
+from ...core.errors import StorageTimeout
 from ...core.filter import Filter
 from ...core.job import Change, Job, NewJob, QueueChange, State
-from ...core.pod import Pod, PodCard
+from ...core.pod import Pod, PodCard, PodStats
 from ...core.queue import QueueStats
 from ...ports import (
     Abandoned,
@@ -34,12 +34,19 @@ from ...ports import (
 )
 from . import apply, borrow, claim, cluster, facts, find, insert, migrations, sql
 from .borrow import BorrowedAsync, BorrowedConnection, Lender
+from .catalog import Catalog
 from .claim import Lanes, Question
 from .cluster import Time
-from .connect import OLDEST, Held, Target
+from .connect import Held, Target
+from .copy import Copying
 from .desk import Desk, Desks
+from .history import PostgresHistory
+from .limits import PostgresLimits
 from .lines import Line
 from .news import News
+from .operating import Operating
+from .pods import PostgresPods
+from .schedules import PostgresSchedules
 from .signals import Signals
 from .sql import Schema
 from .talk import BadValue, Talk
@@ -52,13 +59,14 @@ LANES_EVERY: Final = 60.0
 SUSPECT_FOR: Final = 60.0
 
 
-class PostgresStorage:
+class PostgresStorage(PostgresLimits, Catalog, PostgresHistory, Copying, PostgresPods, PostgresSchedules, Operating):
     """Jobs in one schema of a PostgreSQL database (14 or newer). Safe for any number of threads, event loops, processes
     and hosts at once.
 
-    A pod needs about four connections, however many slots it has: one to write, one to claim, the Heart's own, and one
-    to wake and be woken; a fifth to read while it leads or serves operators. `listen_url` is a direct way for that one
-    where `url` leads through a transaction pooler. `clock` is for tests: without it, the server's clock decides.
+    A pod needs four connections, however many slots it has: one to write, one to claim, the Heart's own, and one to
+    wake and be woken; a fifth while it is busy or leads, and seven at most.
+    `listen_url` is a direct way for the one to wake where `url` leads through a transaction pooler. `clock` is for
+    tests: without it, the server's clock decides.
     """
 
     capabilities = Capabilities(durable=True, shared=True, borrows=borrow.KINDS)
@@ -72,11 +80,13 @@ class PostgresStorage:
         clock: Clock | None = None,
         call_deadline: float = 10.0,
         readers: int = 2,
+        auto_migrate: bool = False,
     ) -> None:
         self.schema_name: Final = schema
         self._schema = Schema(schema)
         self._clock = clock
         self._deadline = call_deadline
+        self._auto_migrate = auto_migrate
         self._target = Target(url, f"treadle {schema}")  # as the server's list of sessions shows it
         self._desks = Desks(self._desk(readers))
         self._signals = Signals(Target(listen_url or url, f"treadle wake {schema}"), self._schema)
@@ -101,7 +111,9 @@ class PostgresStorage:
             self._opened = True
         self._desks.open()
         try:
-            await self._check_server()
+            await self._read(migrations.check_server)
+            if self._auto_migrate and (await self._read(lambda: migrations.look(self._schema))).pending:
+                await self.migrate()
             if await self._read(lambda: migrations.check(self._schema)):
                 await self.migrate()
             self._lender.identity = await self._read(migrations.identity)
@@ -109,15 +121,6 @@ class PostgresStorage:
             await self.close()
             raise
         self._signals.start()
-
-    async def _check_server(self) -> None:
-        def version() -> Talk[int]:
-            ((number,),) = yield "select current_setting('server_version_num')::int", ()
-            return int(number)
-
-        found = await self._read(version)
-        if found < OLDEST:
-            raise StorageUnavailable(f"this is PostgreSQL {found // 10_000}, and Treadle needs 14 or newer")
 
     async def close(self) -> None:
         with self._life:
@@ -129,6 +132,7 @@ class PostgresStorage:
         await self._desks.detach()
 
     async def migrate(self) -> SchemaStatus:
+        await self.schema()  # whether it can be reached, and is ours, is told before anything is tried for long
         line = Line(self._target, self._schema, MIGRATION_DEADLINE)
         until = time.monotonic() + MIGRATION_DEADLINE
         try:
@@ -146,19 +150,23 @@ class PostgresStorage:
         return await self.schema()
 
     async def schema(self) -> SchemaStatus:
-        return await self._read(lambda: migrations.status(self._schema))
+        if self._opened:
+            return await self._read(lambda: migrations.status(self._schema))
+        line = Line(self._target, self._schema, self._deadline)
+        try:
+            await line.run(migrations.check_server)
+            return await line.run(lambda: migrations.look(self._schema))
+        finally:
+            await line.close()
 
     async def plan(self) -> list[str]:
-        """What `migrate` would do."""
         return migrations.plan((await self.schema()).current)
 
     def sql(self, current: int = 0) -> str:
-        """The SQL of the migrations after `current`, for a person to run."""
         return migrations.script(self._schema, current)
 
-    def roles(self) -> str:
-        """The SQL that makes the roles (owner, migrator, worker, enqueuer, viewer) and gives them what they need."""
-        return self._schema.put_in(sql.roles())
+    def roles(self, prefix: str = "treadle") -> str:
+        return self._schema.put_in(sql.roles(Schema(prefix).name))
 
     # The hot path ----------------------------------------------------------------------------------------------------
 
@@ -210,7 +218,7 @@ class PostgresStorage:
                     self._lanes.note(tail.lanes, [want.queue for want in wants])
                     continue
                 if question.sweep:
-                    self._lanes.swept(tail.scan, time.monotonic())
+                    self._lanes.swept(tail.scan, time.monotonic(), len(found), question.lanes)
                 self._lanes.claimed(question.keys(found), tail.now)
                 return claim.claimed([job for _, job in found], wants, tail.due)
         except BaseException:
@@ -226,6 +234,8 @@ class PostgresStorage:
         answers: list[Applied | None] = [None] * len(changes)
         quick, rest = apply.split(changes)
         if quick:
+            if following := [new for n in quick for new in _follow_ups(changes[n])]:
+                await self._ensure(desk, self._new_lanes(following))
             accepted = await self._apply_quick(desk, [changes[n] for n in quick])  # type: ignore[misc]
             for n, answer in zip(quick, accepted, strict=True):
                 answers[n] = answer
@@ -264,11 +274,21 @@ class PostgresStorage:
         moment = self._time()
         await self._desks.mine().slow.run(lambda: cluster.register(card, moment))
 
-    async def beat(self, pod: str, lease: float, runs: Sequence[RunReport], *, renew: bool = True) -> Beaten:
+    async def beat(
+        self,
+        pod: str,
+        lease: float,
+        runs: Sequence[RunReport],
+        *,
+        renew: bool = True,
+        stats: PodStats | None = None,
+        stacks: str | None = None,
+    ) -> Beaten:
         moment = self._time()
         suspects = self._still_suspect()
-        return await self._desks.mine().slow.run(
-            lambda: cluster.beat(pod, lease, runs, moment, renew=renew, suspects=suspects)
+        # On the Heart's loop nobody else writes, and this line is never closed for want of use.
+        return await self._desks.mine().write.run(
+            lambda: cluster.beat(pod, lease, runs, moment, renew=renew, suspects=suspects, stats=stats, stacks=stacks)
         )
 
     def _still_suspect(self) -> list[str]:
@@ -278,11 +298,13 @@ class PostgresStorage:
         return list(self._suspects)
 
     async def sign_off(self, pod: str) -> None:
-        await self._desks.mine().slow.run(lambda: cluster.sign_off(pod))
+        now = self._now()
+        await self._desks.mine().slow.run(lambda: cluster.sign_off(pod, now))
 
     async def lead(self, pod: str, ttl: float) -> int | None:
         moment = self._time()
-        return await self._desks.mine().slow.run(lambda: cluster.lead(pod, ttl, moment))
+        # Not aside, where every pod would need a connection for nothing else.
+        return await self._desks.mine().write.run(lambda: cluster.lead(pod, ttl, moment))
 
     async def step_down(self, pod: str) -> None:
         await self._desks.mine().slow.run(lambda: cluster.step_down(pod))
@@ -325,6 +347,10 @@ class PostgresStorage:
         moment = self._time()
         return await self._read(lambda: find.find(query, moment))
 
+    async def time(self) -> float:
+        moment = self._time()
+        return await self._read(lambda: find.the_time(moment))
+
     async def count(self, filter: Filter, cap: int = 10_000) -> Mapping[State, int]:
         moment = self._time()
         return await self._read(lambda: find.count(filter, cap, moment))
@@ -364,3 +390,10 @@ class PostgresStorage:
 
     async def _read(self, make: Callable[[], Talk[T]]) -> T:
         return await self._desks.mine().read().run(make)
+
+    async def _slowly(self, make: Callable[[], Talk[T]]) -> T:
+        return await self._desks.mine().slow.run(make)
+
+
+def _follow_ups(change: Change | QueueChange) -> Sequence[NewJob]:
+    return change.follow_ups if isinstance(change, Change) else ()

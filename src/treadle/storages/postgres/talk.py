@@ -22,6 +22,8 @@ Talk: TypeAlias = Generator[Ask, list[Any], T]
 # Told to whoever carries the talk: on a connection of our own a transaction, inside a borrowed one a savepoint.
 BEGIN: Final[Ask] = ("begin", ())
 COMMIT: Final[Ask] = ("commit", ())
+# With (table, columns, records): only on a connection of our own.
+COPY: Final = "copy"
 
 
 class BadValue(ValueError):

@@ -25,6 +25,7 @@ _COLUMNS: Final = {
     "task": "job.task",
     "unique": "job.unique_key",
     "pod": "job.pod",
+    "cause": "{cause}",
 }
 _TIMES: Final = {
     "created": "job.created_at",
@@ -62,6 +63,7 @@ class Terms(Struct, frozen=True):
     states: frozenset[str]  # where matches can be
     ids: tuple[str, ...] | None  # all candidates, if ids are given
     tags: tuple[str, ...] | None  # one of these is on every candidate
+    causes: tuple[str, ...] | None  # every candidate failed for one of these
 
 
 # Every parameter must be named somewhere, or the server cannot know its type.
@@ -72,11 +74,13 @@ _STEADY: Final = "coalesce(to_timestamp($2::float8), clock_timestamp())"
 
 def live(sql: str) -> str:
     """The condition, as it reads for live jobs."""
-    return sql.replace("{finished_at}", "null::timestamptz").replace("{cancel_wanted}", "job.cancel_wanted")
+    sql = sql.replace("{finished_at}", "null::timestamptz").replace("{cause}", "null::text")
+    return sql.replace("{cancel_wanted}", "job.cancel_wanted")
 
 
 def ended(sql: str) -> str:
-    return sql.replace("{finished_at}", "job.finished_at").replace("{cancel_wanted}", "false")
+    sql = sql.replace("{finished_at}", "job.finished_at").replace("{cause}", "job.cause")
+    return sql.replace("{cancel_wanted}", "false")
 
 
 def take_apart(filter: Filter, time: Time, now: float) -> Terms:
@@ -85,6 +89,7 @@ def take_apart(filter: Filter, time: Time, now: float) -> Terms:
     states = frozenset(state.value for state in State)
     ids: tuple[str, ...] | None = None
     tags: tuple[str, ...] | None = None
+    causes: tuple[str, ...] | None = None
     for term in filter.terms:
         condition = _condition(where, term, now)
         if condition is None:
@@ -104,7 +109,11 @@ def take_apart(filter: Filter, time: Time, now: float) -> Terms:
             ids = named if ids is None else tuple(set(ids) & set(named))
         elif term.key == "tag" and all(value.op == "" for value in term.values):
             tags = tuple(value.text for value in term.values)
-    return Terms(where, Filter(tuple(rest)), states, ids, tags)
+        elif term.key == "cause":
+            states &= {"failed"}
+            if all(value.op == "" for value in term.values):
+                causes = tuple(value.text for value in term.values)
+    return Terms(where, Filter(tuple(rest)), states, ids, tags, causes)
 
 
 def _condition(where: Where, term: Term, now: float) -> str | None:
@@ -121,7 +130,7 @@ def _implied(where: Where, term: Term) -> list[str]:
     root = term.key.partition(".")[0]
     if term.negated:
         return []
-    if root in ("error", "cause"):
+    if root == "error":
         return ["job.error_count > 0"]
     if root == "reason":
         return ["job.reason is not null"]

@@ -15,10 +15,10 @@ from ...core import queue as queueing
 from ...core.job import CLAIMABLE, ERRORS_KEPT, LIVE, TERMINAL, Change, ErrorEntry, QueueChange, State
 from ...core.queue import Queue
 from ...ports import Applied, Clock
-from . import cluster, insert, rows
+from . import cluster, history, insert, rows
 from .news import News
 from .rows import Database
-from .sql import QUEUE_COLUMNS, statement
+from .sql import statement
 
 _FIND: Final = statement("apply_find")
 _SUCCEEDED: Final = Applied(True, state=State.SUCCEEDED)
@@ -138,6 +138,7 @@ def _apply(db: Database, change: Change | QueueChange, clock: Clock, now: float,
         if isinstance(change, QueueChange):
             answer = edit_queue(db, change, now)
             news.queues.add(change.name)
+            news.settings = news.settings or answer.accepted
         else:
             answer = _change(db, change, clock, now, news)
     except _BAD_VALUES as error:
@@ -170,7 +171,7 @@ def _change(db: Database, change: Change, clock: Clock, now: float, news: News) 
     if change.if_lapsed and row.pod is not None and cluster.is_live(db, row.pod, clock):
         return Applied(False, state=row.state)
     if change.remove:
-        return _remove(db, row)
+        return _remove(db, change.id, row)
     return _write(db, row, change, now, news)
 
 
@@ -192,7 +193,8 @@ def _is_finish(change: Change) -> bool:
     return change.token is not None and change.to is not State.RUNNING and not change.foreign
 
 
-def _remove(db: Database, row: _Row) -> Applied:
+def _remove(db: Database, id: str, row: _Row) -> Applied:
+    history.forget_events(db, (id,))
     insert.untag(db, row.seq, row.tags)
     if row.error_count:
         db.execute("delete from treadle_job_error where seq = ?", (row.seq,))
@@ -272,7 +274,7 @@ def remember(db: Database, seq: int, error: ErrorEntry, now: float) -> None:
 def _tell(news: News, change: Change, row: _Row) -> None:
     if change.to in TERMINAL:
         news.ended.add(change.id)
-    elif change.to in CLAIMABLE:
+    elif change.to in CLAIMABLE or change.why in ("moved", "reprioritised"):
         news.queues.add(change.queue or row.queue)
     if change.why == "cancel_asked":
         news.cancels = True
@@ -288,9 +290,8 @@ def _queue(db: Database, name: str) -> Queue:
 
 
 def _cool(db: Database, name: str, hint: float | None, now: float) -> float:
-    queue = _queue(db, name)
-    until, exponent = queueing.cool(queue, hint, now)
-    _save(db, msgspec.structs.replace(queue, cool_until=until, cool_exponent=exponent))
+    until, exponent = queueing.cool(_queue(db, name), hint, now)
+    db.execute(statement("queue_cool"), (name, until, exponent))
     return until
 
 
@@ -299,22 +300,5 @@ def edit_queue(db: Database, change: QueueChange, now: float) -> Applied:
     queue = _queue(db, change.name)
     if change.version is not None and change.version != queue.version:
         return Applied(False, error=f"queue {change.name} has changed meanwhile (version {queue.version})")
-    fields = {
-        name: value
-        for name in ("paused", "paused_by", "pause_reason", "paused_until", "max_workers", "cool_until")
-        if (value := getattr(change, name)) is not UNSET
-    }
-    if change.paused is True:  # a new pause inherits nothing from the last, least of all its end
-        fields = {"paused_by": None, "pause_reason": None, "paused_until": None} | fields | {"paused_at": now}
-    elif change.paused is False:
-        fields |= {"paused_at": None, "paused_by": None, "pause_reason": None, "paused_until": None}
-    if change.cool_until is None:
-        fields["cool_exponent"] = 0
-    _save(db, msgspec.structs.replace(queue, **fields))
+    db.execute(statement("queue_save"), rows.queue_values(queueing.edit(queue, change, now)))
     return Applied(True)
-
-
-def _save(db: Database, queue: Queue) -> None:
-    """Write a queue's row, one version further."""
-    values = msgspec.structs.replace(queue, version=queue.version + 1)
-    db.execute(statement("queue_save"), tuple(getattr(values, name) for name in QUEUE_COLUMNS.split(", ")))

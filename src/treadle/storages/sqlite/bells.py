@@ -22,6 +22,7 @@ from . import files
 
 ANY: Final = "*"
 CANCEL: Final = "!"  # no queue's name starts so
+SETTINGS: Final = "?"
 _LONGEST: Final = 500  # an atomic write on every POSIX system
 _GAP: Final = 0.002
 _UNTRUSTED: Final = 100_000_000  # nanoseconds for which a directory may change without its mtime telling
@@ -54,9 +55,8 @@ class Bell:
         except BlockingIOError:
             return Wake()
         names = {name for name in heard if name}
-        cancels = CANCEL in names
-        names.discard(CANCEL)
-        return Wake(queues=frozenset() if ANY in names else frozenset(names), cancels=cancels)
+        queues = frozenset[str]() if ANY in names else frozenset(names - {CANCEL, SETTINGS})
+        return Wake(queues=queues, cancels=CANCEL in names, settings=SETTINGS in names)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -148,4 +148,4 @@ class Ringer:
 def _message(names: Iterable[str]) -> bytes:
     text = "\n".join(sorted(names)) + "\n"
     encoded = text.encode(errors="replace")
-    return encoded if len(encoded) <= _LONGEST else f"{ANY}\n{CANCEL}\n".encode()
+    return encoded if len(encoded) <= _LONGEST else f"{ANY}\n{CANCEL}\n{SETTINGS}\n".encode()

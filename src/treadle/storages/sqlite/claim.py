@@ -11,8 +11,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+import msgspec
+
 from ...core import queue as queueing
 from ...core.job import ErrorEntry, Job, State
+from ...core.queue import Queue
 from ...ports import Claimed, Want
 from . import apply, rows
 from .rows import Database
@@ -34,7 +37,9 @@ def claim(db: Database, pod: str, token: str, wants: Sequence[Want], now: float)
     next_due = math.inf
     more = False
     for want in wants:
-        closed_until = _closed_until(db, want.queue, now)
+        row = db.execute(_GATE, (want.queue,)).fetchone()
+        queue = Queue(name=want.queue) if row is None else rows.queue_of(row)
+        closed_until = queueing.gate(queue, now)
         if closed_until is not None:
             next_due = min(next_due, closed_until)
             continue
@@ -43,21 +48,20 @@ def claim(db: Database, pod: str, token: str, wants: Sequence[Want], now: float)
             for (seq,) in db.execute(statement("damaged"), (want.queue, task)).fetchall():
                 _fail(db, seq, now)
         next_due = min(next_due, upcoming)
-        chosen = _choose(db, want, levels, now)
+        if queue.aging is None:
+            chosen = _choose(db, want, levels, now)
+        else:
+            chosen = _choose_aged(db, want, levels, queue.aging, now)
         if chosen:
-            jobs += _take(db, pod, token, want.queue, chosen, now)
+            jobs += _take(db, pod, token, queue, chosen, now)
         more = more or len(chosen) >= want.limit
     return Claimed(jobs, None if next_due == math.inf else max(0.0, next_due - now), more)
 
 
 def recover(db: Database, pod: str, token: str, now: float) -> list[Job]:
     """The running jobs of one claim, in the order in which they should start."""
-    return rows.jobs_of(db, db.execute(statement("recover"), (pod, token)).fetchall(), now)
-
-
-def _closed_until(db: Database, queue: str, now: float) -> float | None:
-    row = db.execute(_GATE, (queue,)).fetchone()
-    return None if row is None else queueing.gate(rows.queue_of(row), now)
+    found = rows.jobs_of(db, db.execute(statement("recover"), (pod, token)).fetchall(), now)
+    return [queueing.as_claimed(job) for job in found]
 
 
 def _survey(db: Database, want: Want, now: float) -> tuple[dict[int, list[str]], float, set[str]]:
@@ -105,6 +109,29 @@ def _choose(db: Database, want: Want, levels: dict[int, list[str]], now: float) 
     return chosen
 
 
+def _choose_aged(db: Database, want: Want, levels: dict[int, list[str]], aging: float, now: float) -> list[int]:
+    """The same where waiting raises the priority. Within a task and a priority nothing overtakes, so the stored order
+    still holds there; between them the priority of this moment decides."""
+    places = _Places(want)
+
+    def aged(due: Iterator[tuple[float, int, str]], priority: int) -> Iterator[tuple[int, float, int, str]]:
+        for run_at, seq, task in due:
+            yield -queueing.aged(priority, run_at, aging, now), run_at, seq, task
+
+    streams = [
+        aged(_due(db, want.queue, task, priority, now, min(places.for_task(task), want.limit)), priority)
+        for priority, tasks in levels.items()
+        for task in tasks
+    ]
+    chosen: list[int] = []
+    for _priority, _run_at, seq, task in heapq.merge(*streams):
+        if len(chosen) >= want.limit:
+            break
+        if places.take(task, 1):
+            chosen.append(seq)
+    return chosen
+
+
 class _Places:
     """The free places of a want: how many a task may still take, lane by lane."""
 
@@ -133,11 +160,11 @@ def _due(
         yield run_at, seq, task
 
 
-def _take(db: Database, pod: str, token: str, queue: str, chosen: list[int], now: float) -> list[Job]:
-    taken = db.execute(_TAKE, (pod, token, now, rows.json_text(chosen))).fetchall()
+def _take(db: Database, pod: str, token: str, queue: Queue, chosen: list[int], now: float) -> list[Job]:
+    taken = db.execute(_TAKE, (pod, token, now, rows.json_text(chosen), queue.timeout)).fetchall()
     jobs: dict[int, Job] = {}
     for row in taken:
-        job = _job_of(db, row, pod, token, queue, now)
+        job = _job_of(db, row, pod, token, queue.name, now)
         if job is not None and _is_sound(job):
             jobs[row[0]] = job
         else:
@@ -175,7 +202,8 @@ def _job_of(db: Database, row: rows.RowTuple, pod: str, token: str, queue: str, 
     seq, id, task, args, format, priority, run_at, created_at, attempt, max_attempts, timeout, has_more = row
     if has_more:
         full = db.execute(statement("get_by_seq"), (seq,)).fetchall()
-        return next(iter(rows.jobs_of(db, full, now)), None) if all(map(rows.is_sound, full)) else None
+        job = next(iter(rows.jobs_of(db, full, now)), None) if all(map(rows.is_sound, full)) else None
+        return job if job is None or job.timeout == timeout else msgspec.structs.replace(job, timeout=timeout)
     return Job(
         id=id,
         task=task,

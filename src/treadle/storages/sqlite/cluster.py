@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final, Literal
 
-from ...core.pod import Held, Pod, PodCard
+from ...core.pod import Held, Pod, PodCard, PodStats
 from ...ports import Abandoned, Beaten, Clock, RunReport
-from . import rows
+from . import catalog, rows
+from . import pods as about_pods
 from .insert import ensure_queue
 from .rows import Database
 from .sql import statement
@@ -28,32 +29,53 @@ def register(db: Database, card: PodCard, clock: Clock) -> None:
         "values (?, ?, ?, ?, ?, ?)",
         (card.id, rows.card_text(card), now, now, clock.steady() + card.lease, clock.boot()),
     )
+    about_pods.drop_shares(db, card.id)
     for name in card.queues:
         ensure_queue(db, name)
+    catalog.see(db, card, now)
 
 
-def beat(db: Database, pod: str, lease: float, runs: Sequence[RunReport], clock: Clock, *, renew: bool) -> Beaten:
+def beat(
+    db: Database,
+    pod: str,
+    lease: float,
+    runs: Sequence[RunReport],
+    clock: Clock,
+    *,
+    renew: bool,
+    stats: PodStats | None = None,
+    stacks: str | None = None,
+) -> Beaten:
     now, steady, boot = clock.now(), clock.steady(), clock.boot()
-    known = db.execute("select 1 from treadle_pod where id = ? and not lost and boot = ?", (pod, boot)).fetchone()
+    known = db.execute(
+        "select wish, stacks_asked from treadle_pod where id = ? and not lost and boot = ?", (pod, boot)
+    ).fetchone()
     if known is None:
         return Beaten(now=now, lost=True)
     if renew:
-        db.execute("update treadle_pod set lease_until = ?, beat_at = ? where id = ?", (steady + lease, now, pod))
+        said = None if stats is None else rows.json_text(stats)
+        db.execute(statement("beat"), (pod, steady + lease, now, said, stacks))
     for run in runs:
         db.execute(statement("beat_slot"), (run.slot, run.id, run.token))
     held = db.execute(statement("beat_held"), (pod,)).fetchall()
     queues = db.execute(statement("queues")).fetchall()
-    (live_pods,) = db.execute(statement("pods_live"), (boot, steady)).fetchone()
+    live_pods, serving = about_pods.serving(db, boot, steady)
     return Beaten(
         now=now,
         held=tuple(Held(id, token, bool(cancel_wanted)) for id, token, cancel_wanted in held),
         queues=tuple(map(rows.queue_of, queues)),
         live_pods=live_pods,
+        serving=serving,
+        shares=about_pods.shares_of(db, pod),
+        wish=rows.wish_of(known[0]),
+        stacks_asked=known[1] if isinstance(known[1], float) else None,
     )
 
 
-def sign_off(db: Database, pod: str) -> None:
+def sign_off(db: Database, pod: str, clock: Clock) -> None:
+    catalog.see_again(db, pod, clock.now())
     db.execute("delete from treadle_pod where id = ?", (pod,))
+    about_pods.drop_shares(db, pod)
     step_down(db, pod)
 
 
@@ -110,6 +132,7 @@ def is_anything_to_forget(db: Database, clock: Clock) -> bool:
 def forget(db: Database, clock: Clock) -> None:
     """Remove what nobody needs any more: rows of pods long gone, keys whose period is over."""
     db.execute(statement("forget_pods"), _forget_bounds(clock))
+    db.execute("delete from treadle_share where pod not in (select id from treadle_pod)")
     db.execute("delete from treadle_held where until <= ?", (clock.now(),))
 
 
@@ -119,6 +142,7 @@ def _forget_bounds(clock: Clock) -> tuple[float, str, float]:
 
 def pods(db: Database, clock: Clock) -> list[Pod]:
     steady, boot = clock.steady(), clock.boot()
+    shares = about_pods.shares(db)
     leading = db.execute("select holder from treadle_leader where until > ? and boot = ?", (steady, boot)).fetchone()
     return [
         Pod(
@@ -129,8 +153,28 @@ def pods(db: Database, clock: Clock) -> list[Pod]:
             running=running,
             leader=leading is not None and leading[0] == id,
             lost=bool(lost),
+            stats=rows.stats_of(stats),
+            wish=rows.wish_of(wish),
+            wish_by=wish_by,
+            stacks=stacks,
+            stacks_at=stacks_at,
+            stacks_asked=stacks_asked,
+            shares=shares.get(id, {}),
         )
-        for id, card, started_at, beat_at, lease_until, row_boot, lost, running in map(
-            rows.pod_row, db.execute(statement("pods"))
-        )
+        for (
+            id,
+            card,
+            started_at,
+            beat_at,
+            lease_until,
+            row_boot,
+            lost,
+            running,
+            stats,
+            wish,
+            wish_by,
+            stacks,
+            stacks_at,
+            stacks_asked,
+        ) in map(rows.pod_row, db.execute(statement("pods")))
     ]

@@ -48,6 +48,7 @@ class _Walk:
         self._until = time.monotonic() + LONGEST
         self.looked_at = 0
         self.cut_short = False
+        self.place: int | None = None  # from the newest down to this row, all were looked at
 
     def is_late(self) -> bool:
         """Whether even the looking at what was found has taken too long."""
@@ -71,6 +72,7 @@ class _Walk:
         while numbers := self._db.execute(newest, (*places.parameters, below, STRETCH)).fetchall():
             for (below,) in numbers:
                 yield from self._db.execute(sql, (below, *self._where.parameters))
+                self.place = below
                 if self.is_enough():
                     return
             self.looked_at += len(numbers)
@@ -91,7 +93,7 @@ class _Walk:
             low = max(0, high - STRETCH)
             yield low, high
             self.looked_at += high - low
-            high = low
+            self.place = high = low
 
     def newest_counts(self, now: float) -> Iterator[tuple[str, int]]:
         """How many of them are in which state."""
@@ -152,6 +154,7 @@ def find(db: Database, query: Query, clock: Clock) -> Page:
         jobs=[job for _, job in shown],
         next=_cursor(shown[-1][0], query) if len(page) > query.limit and shown else None,
         newest_only=walk.looked_at if walk.cut_short else None,
+        resume=str(walk.place) if walk.cut_short and walk.place is not None and not query.next_first else None,
     )
 
 
@@ -202,6 +205,7 @@ def _matching(
         if not rest.terms or filters.matches(rest, row_of(job, stuck=False), now):
             yield row, job
         elif walk.is_late():
+            walk.place = row[0]
             return
 
 

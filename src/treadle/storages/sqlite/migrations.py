@@ -28,6 +28,8 @@ create table if not exists treadle_schema (
     compatible_from integer not null
 )
 """
+# Seconds since the epoch, as every SQLite knows them.
+_NOW: Final = "(julianday('now') - 2440587.5) * 86400.0"
 
 
 class Migration(Struct, frozen=True):
@@ -60,7 +62,10 @@ def known() -> tuple[Migration, ...]:
 
 
 def status(db: Database) -> SchemaStatus:
-    current = _applied(db)[0]
+    return status_at(_applied(db)[0])
+
+
+def status_at(current: int) -> SchemaStatus:
     pending = tuple(migration.name for migration in known() if migration.version > current)
     return SchemaStatus(current=current, newest=known()[-1].version, pending=pending)
 
@@ -93,6 +98,30 @@ def apply(db: Database, migration: Migration, now: float) -> None:
         "insert into treadle_schema (version, name, checksum, applied_at, compatible_from) values (?, ?, ?, ?, ?)",
         (migration.version, migration.name, migration.checksum, now, migration.compatible_from),
     )
+
+
+def plan(current: int) -> list[str]:
+    """What opening would do, a line for each migration."""
+    return [f"{migration.name}: {_title(migration.text)}" for migration in known() if migration.version > current]
+
+
+def script(current: int = 0) -> str:
+    """The SQL of all migrations after `current`, for a person to read, or to run by the sqlite3 shell."""
+    parts: list[str] = []
+    for migration in known():
+        if migration.version > current:
+            values = f"{migration.version}, '{migration.name}', '{migration.checksum}', {_NOW}, "
+            parts.append(migration.text.strip())
+            parts.append(
+                "insert into treadle_schema (version, name, checksum, applied_at, compatible_from)\n"
+                f"values ({values}{migration.compatible_from});"
+            )
+    return "\n\n".join(["begin immediate;", f"{_LEDGER.strip()};", *parts, "commit;"]) + "\n" if parts else ""
+
+
+def _title(text: str) -> str:
+    lines = [line.removeprefix("--").strip() for line in text.splitlines()[1:] if line.startswith("--")]
+    return next((line for line in lines if line), "")
 
 
 def _applied(db: Database) -> tuple[int, int]:

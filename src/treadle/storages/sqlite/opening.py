@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import sqlite3
 import time
@@ -10,7 +11,7 @@ from collections.abc import Callable, Generator
 from typing import TypeVar
 
 from ...core.errors import SchemaTooOld, StorageTimeout, StorageUnavailable
-from ...ports import Clock
+from ...ports import Clock, SchemaStatus
 from . import connect, files, migrations, writer
 from .connect import Synchronous
 from .locks import WriteLock
@@ -49,6 +50,16 @@ class Opened:
             self._db.close()
         if stopped and self._lock is not None:
             self._lock.close()
+
+
+def look(path: str) -> SchemaStatus:
+    """Which schema a file has, before anybody opens it: nothing is created and nothing is migrated."""
+    if not os.path.exists(path):
+        return migrations.status_at(0)
+    files.check(path, read_only=True)
+    with _explaining(path), contextlib.closing(connect.to_read(path)) as db:
+        migrations.check(db)
+        return migrations.status(db)
 
 
 def to_read(path: str, signals: Signals) -> Opened:

@@ -14,8 +14,9 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 
+from ...core import settings
 from ...core.job import ErrorEntry, Job, State
-from ...core.pod import PodCard
+from ...core.pod import PodCard, PodStats, Wish
 from ...core.queue import Queue
 from .sql import JOB_COLUMNS, QUEUE_COLUMNS
 
@@ -31,6 +32,8 @@ class Database(Protocol):
 _STATES: Final[dict[str, State]] = {state.value: state for state in State}
 _as_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _as_entry: Final = msgspec.json.Decoder(ErrorEntry).decode
+_WISHES: Final[dict[str, Wish]] = {"quiet": "quiet", "stop": "stop"}
+_as_stats: Final = msgspec.json.Decoder(PodStats).decode
 _as_card: Final = msgspec.json.Decoder(PodCard).decode
 _to_json: Final = msgspec.json.Encoder().encode
 _UNREADABLE: Final = (msgspec.MsgspecError, TypeError, ValueError, RecursionError)
@@ -83,13 +86,27 @@ _ALLOWED: Final = {
     **dict.fromkeys(["max_attempts", "max_workers"], _WHOLE | _MAYBE),
     **dict.fromkeys(["run_at", "created_at", "beat_at", "lease_until"], _REAL),
     **dict.fromkeys(
-        ["timeout", "started_at", "deadline", "finished_at", "paused_at", "paused_until", "cool_until"], _REAL | _MAYBE
+        [
+            "timeout",
+            "started_at",
+            "deadline",
+            "finished_at",
+            "paused_at",
+            "paused_until",
+            "cool_until",
+            "stacks_at",
+            "stacks_asked",
+        ],
+        _REAL | _MAYBE,
     ),
 }
 _INSTEAD: Final = {"run_at": math.inf}  # without a time it is never due
 _JOB: Final = Shape(JOB_COLUMNS)
 _QUEUE: Final = Shape(QUEUE_COLUMNS)
-_POD: Final = Shape("id, card, created_at, beat_at, lease_until, boot, lost, running")
+_POD: Final = Shape(
+    "id, card, created_at, beat_at, lease_until, boot, lost, running, stats, wish, wish_by, stacks, stacks_at, "
+    "stacks_asked"
+)
 _ID: Final = 1
 _STATE: Final = 4
 
@@ -188,6 +205,17 @@ def card_of(id: str, text: str) -> PodCard:
         return PodCard(id=id, label=id, host="?", pid=0, version="?", queues={}, tasks=(), lease=0.0)
 
 
+def stats_of(text: object) -> PodStats | None:
+    try:
+        return _as_stats(text) if isinstance(text, str) else None
+    except _UNREADABLE:
+        return None
+
+
+def wish_of(text: object) -> Wish:
+    return _WISHES.get(text, "serve") if isinstance(text, str) else "serve"
+
+
 def pod_row(row: RowTuple) -> RowTuple:
     return row if _POD.fits(row) else _POD.mended(row)
 
@@ -196,7 +224,10 @@ def queue_of(row: RowTuple) -> Queue:
     """The Queue in a row of QUEUE_COLUMNS."""
     if not _QUEUE.fits(row):
         row = _QUEUE.mended(row)
-    name, version, paused, paused_by, paused_at, pause_reason, paused_until, max_workers, cool_until, exponent = row
+    (
+        name, version, paused, paused_by, paused_at, pause_reason, paused_until, max_workers, cool_until, exponent,
+        settings_text,
+    ) = row  # fmt: skip
     return Queue(
         name=name,
         version=version,
@@ -208,7 +239,16 @@ def queue_of(row: RowTuple) -> Queue:
         max_workers=max_workers,
         cool_until=cool_until,
         cool_exponent=exponent,
+        **({} if settings_text is None else settings.of_text(settings_text)),
     )
+
+
+def queue_values(queue: Queue) -> RowTuple:
+    """A Queue as a row of QUEUE_COLUMNS."""
+    return (
+        queue.name, queue.version, queue.paused, queue.paused_by, queue.paused_at, queue.pause_reason,
+        queue.paused_until, queue.max_workers, queue.cool_until, queue.cool_exponent, settings.text_of(queue),
+    )  # fmt: skip
 
 
 def last_errors(db: Database, counts: Iterable[tuple[int, int]]) -> dict[int, tuple[ErrorEntry, ...]]:

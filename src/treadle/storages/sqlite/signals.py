@@ -19,16 +19,18 @@ import os
 import select
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
 from ...ports import Wake
 from . import connect
-from .bells import ANY, CANCEL, Bell, Ringer
+from .bells import ANY, CANCEL, SETTINGS, Bell, Ringer
 from .news import News
 
 _LOOK_EVERY: Final = 0.25
 _LOOK_EVERY_WITHOUT_BELL: Final = 0.025
+_SETTINGS_EVERY: Final = 1.0
 _log: Final = logging.getLogger("treadle.sqlite")
 
 
@@ -83,8 +85,10 @@ class Signals:
                 _log.exception("a listener failed")
 
     def ring(self, news: News | None) -> float | None:
-        names = () if news is None else (*news.queues, CANCEL) if news.cancels else news.queues
-        return self._ringer.ring(names)
+        if news is None:
+            return self._ringer.ring(())
+        words = [CANCEL] * news.cancels + [SETTINGS] * news.settings
+        return self._ringer.ring([*news.queues, *words] if words else news.queues)
 
     def ring_now(self, queues: Iterable[str]) -> None:
         """Tell the listeners of other processes, however recently they were told."""
@@ -127,6 +131,7 @@ class _Listening:
         if self.bell is not None:
             poll.register(self.bell.descriptor, select.POLLIN)
         every = _LOOK_EVERY if self.bell is not None else _LOOK_EVERY_WITHOUT_BELL
+        unsaid, asked_at = False, 0.0
         with contextlib.closing(_Version(self._path)) as version:
             while True:
                 ready = {descriptor for descriptor, _ in poll.poll(every * 1000)}
@@ -137,6 +142,11 @@ class _Listening:
                     self._wake(self.bell.read())
                 elif version.has_changed():
                     self._wake(Wake())
+                    unsaid = self.bell is None
+                # Without a bell, nobody says what a commit was about: it may have been an operator's edit.
+                if unsaid and time.monotonic() - asked_at >= _SETTINGS_EVERY:
+                    unsaid, asked_at = False, time.monotonic()
+                    self._wake(Wake(settings=True))
 
 
 class _Version:

@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 from ...core.errors import ReadOnly, StorageUnavailable
 from ...core.filter import Filter
 from ...core.job import Change, Job, NewJob, QueueChange, State
-from ...core.pod import Pod, PodCard
+from ...core.pod import Pod, PodCard, PodStats
 from ...core.queue import QueueStats
 from ...ports import (
     Abandoned,
@@ -34,17 +34,24 @@ from ...ports import (
 from ..clock import SystemClock
 from ..lent import AtOnce
 from . import apply, backup, borrow, claim, cluster, connect, facts, files, find, insert, migrations, opening, threads
+from .catalog import Catalog
 from .connect import Synchronous
+from .copy import Copying
+from .history import SQLiteHistory
+from .limits import SQLiteLimits
 from .locks import PodLocks
 from .news import News
 from .opening import Opened
+from .operating import Operating
+from .pods import PodVerbs
+from .schedules import SQLiteSchedules
 from .signals import Signals
 from .writer import Operation, Writer
 
 T = TypeVar("T")
 
 
-class SQLiteStorage:
+class SQLiteStorage(Copying, SQLiteLimits, PodVerbs, Catalog, SQLiteHistory, Operating, SQLiteSchedules):
     """Jobs in one SQLite file. Safe for several threads, event loops and processes of one host at once.
 
     `synchronous="normal"` is faster for single enqueues, and may lose the last commits when the power fails.
@@ -105,11 +112,28 @@ class SQLiteStorage:
         pass  # nothing of ours belongs to a loop
 
     async def migrate(self) -> SchemaStatus:
-        # Opening has done it; a storage opened for reading only never does.
-        return await self.schema()
+        # Opening does it; a storage opened for reading only never does.
+        if self._opened is not None:
+            return await self.schema()
+        await self.open()
+        try:
+            return await self.schema()
+        finally:
+            await self.close()
 
     async def schema(self) -> SchemaStatus:
+        if self._opened is None:
+            return await threads.run(lambda: opening.look(self.path))
         return await self._read(migrations.status)
+
+    async def plan(self) -> list[str]:
+        return migrations.plan((await self.schema()).current)
+
+    def sql(self, current: int = 0) -> str:
+        return migrations.script(current)
+
+    def roles(self, prefix: str = "treadle") -> None:
+        return None  # who may read and write the file is the file system's affair
 
     # The hot path ----------------------------------------------------------------------------------------------------
 
@@ -147,13 +171,24 @@ class SQLiteStorage:
         self._ballast.take()
         await self._write(lambda db, _: cluster.register(db, card, self._clock))
 
-    async def beat(self, pod: str, lease: float, runs: Sequence[RunReport], *, renew: bool = True) -> Beaten:
+    async def beat(
+        self,
+        pod: str,
+        lease: float,
+        runs: Sequence[RunReport],
+        *,
+        renew: bool = True,
+        stats: PodStats | None = None,
+        stacks: str | None = None,
+    ) -> Beaten:
         return await self._write(
-            lambda db, _: cluster.beat(db, pod, lease, runs, self._clock, renew=renew), urgent=True, relaxed=True
+            lambda db, _: cluster.beat(db, pod, lease, runs, self._clock, renew=renew, stats=stats, stacks=stacks),
+            urgent=True,
+            relaxed=True,
         )
 
     async def sign_off(self, pod: str) -> None:
-        await self._write(lambda db, _: cluster.sign_off(db, pod))
+        await self._write(lambda db, _: cluster.sign_off(db, pod, self._clock))
         self._pods.drop(pod)
 
     async def lead(self, pod: str, ttl: float) -> int | None:
@@ -199,6 +234,9 @@ class SQLiteStorage:
 
     async def find(self, query: Query) -> Page:
         return await self._read(lambda db: find.find(db, query, self._clock))
+
+    async def time(self) -> float:
+        return self._clock.now()
 
     async def count(self, filter: Filter, cap: int = 10_000) -> Mapping[State, int]:
         return await self._read(lambda db: find.count(db, filter, cap, self._clock))

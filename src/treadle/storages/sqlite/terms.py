@@ -85,6 +85,8 @@ def take_apart(filter: Filter, clock: Clock) -> Terms:
             states &= {value.text for value in term.values}
         elif term.key == "is":
             states &= frozenset[str]().union(*(_STATES_OF.get(value.text, states) for value in term.values))
+        elif term.key == "cause":
+            states &= {"failed"}
         elif term.key == "queue" and all(value.op == "" for value in term.values):
             queues = tuple({value.text for value in term.values})
         elif term.key in ("id", "tag"):
@@ -125,7 +127,9 @@ def _implied(term: Term) -> list[Condition]:
     root = term.key.partition(".")[0]
     if term.negated:
         return []
-    if root in ("error", "cause"):
+    if root == "cause":
+        return [Condition("job.state = 'failed' and job.error_count > 0")]
+    if root == "error":
         return [Condition("job.error_count > 0")]
     if root == "reason":
         return [Condition("job.reason is not null")]

@@ -157,6 +157,18 @@ class Beat(Cases):
         await storage.beat(job.pod, LEASE, [RunReport(job.id, a_token(), "wrong")])
         assert (await look(storage, job.id)).slot is None
 
+    async def test_a_run_reported_twice_in_a_beat_is_one_run(self, storage: Storage) -> None:
+        job = await start(storage)
+        assert job.pod is not None
+        assert job.token is not None
+        report = RunReport(job.id, job.token, "default-3-pod")
+        stale = RunReport(job.id, a_token(), "wrong")
+        for runs in ([report, report], [report, stale], [stale, report, stale, report]):
+            held = (await storage.beat(job.pod, LEASE, runs)).held
+            assert [each.id for each in held] == [job.id]
+            assert (await look(storage, job.id)).slot == "default-3-pod"
+        assert (await pod_of(storage, job.pod)).running == 1
+
     async def test_a_slot_does_not_outlive_its_run(self, storage: Storage) -> None:
         job = await start(storage)
         assert job.pod is not None

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from ...core import lifecycle
 from ...core.job import ERRORS_KEPT, State
 from ...core.outcome import Interrupted, Raised, Snoozed, Stopped, Succeeded, Throttled, TimedOut, Undecodable
 from ...ports import Storage
 from ..clock import FakeClock
-from .builders import LEASE, a_job, a_unique_job, an_error, failing, finished, near, only, want
+from .builders import LEASE, a_job, a_token, a_unique_job, an_error, failing, finished, near, only, want
 from .insert import HOSTILE
 from .steps import Cases, a_live_pod, end, ids, look, put, queue, start, take, take_one, write
 
@@ -204,6 +206,44 @@ class FollowUps(Cases):
         answers = await storage.apply(changes)
         assert [answer.accepted for answer in answers] == [True, False]
         assert (await look(storage, changes[1].id)).state is State.RUNNING
+
+    async def test_many_finishes_with_follow_ups_may_share_a_batch(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        await put(storage, *(a_job() for _ in range(50)))
+        jobs = await take(storage, pod)
+        following = {job.id: tuple(a_job(queue=f"next-{n}") for n in range(3)) for job in jobs}
+        answers = await storage.apply([finished(job, Succeeded(follow_ups=following[job.id])) for job in jobs])
+        assert all(answer.accepted and answer.state is State.SUCCEEDED for answer in answers)
+        for n in range(3):
+            assert sorted(await ids(storage, f"queue:next-{n}")) == sorted(each[n].id for each in following.values())
+
+    async def test_a_bad_finish_with_follow_ups_spares_the_others_of_its_batch(self, storage: Storage) -> None:
+        """Each kind of bad once: a taken id, an id that another has just taken, a stale token."""
+        pod = await a_live_pod(storage)
+        taken = await put(storage, queue="other")
+        await put(storage, *(a_job() for _ in range(9)))
+        jobs = await take(storage, pod)
+        new = [a_job(queue="next") for _ in jobs]
+        new[1] = a_job(queue="next", id=taken)
+        new[4] = new[3]
+        changes = [finished(job, Succeeded(follow_ups=(each,))) for job, each in zip(jobs, new, strict=True)]
+        changes[5] = replace(changes[5], token=a_token())
+        answers = await storage.apply(changes)
+        bad = {1, 4, 5}
+        assert {n for n, answer in enumerate(answers) if not answer.accepted} == bad
+        for n, job in enumerate(jobs):
+            assert (await look(storage, job.id)).state is (State.RUNNING if n in bad else State.SUCCEEDED)
+        assert sorted(await ids(storage, "queue:next")) == sorted(each.id for n, each in enumerate(new) if n not in bad)
+
+    async def test_a_batch_with_follow_ups_sent_again_inserts_nothing_twice(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        await put(storage, *(a_job() for _ in range(5)))
+        changes = [finished(job, Succeeded(follow_ups=(a_job(queue="next"),))) for job in await take(storage, pod)]
+        await storage.apply(changes)
+        answers = await storage.apply([*changes, finished(await start(storage, pod), Succeeded())])
+        assert [answer.accepted for answer in answers] == [True] * 6
+        assert [answer.repeated for answer in answers] == [True] * 5 + [False]
+        assert len(await ids(storage, "queue:next")) == 5
 
     async def test_a_follow_up_can_be_claimed(self, storage: Storage) -> None:
         pod = await a_live_pod(storage)

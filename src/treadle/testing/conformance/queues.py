@@ -105,6 +105,13 @@ class Settings(Cases):
         assert answer.error
         assert (await queue(storage)).max_workers == 2
 
+    async def test_a_refused_edit_makes_no_queue(self, storage: Storage) -> None:
+        await put(storage)
+        assert not (await write(storage, QueueChange(name="never", paused=True, version=99))).accepted
+        assert [each.queue.name for each in await storage.queues()] == ["default"]
+        pod = await a_live_pod(storage)
+        assert "never" not in {each.name for each in (await storage.beat(pod, LEASE, [])).queues}
+
     async def test_edits_and_finishes_may_share_a_batch(self, storage: Storage) -> None:
         job = await start(storage)
         bad = QueueChange(name="default", max_workers=3, version=99)

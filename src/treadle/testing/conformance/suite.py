@@ -9,28 +9,41 @@ import pytest
 
 from ...ports import Storage
 from ..clock import FakeClock
+from .bulk import Bulk
 from .claim import Claim, Due, Lease
 from .clocks import Time
 from .cluster import Beat, Leadership, Pods
 from .concurrency import Concurrency, Sharing
+from .copying import Copying
 from .finish import Finish, FollowUps
+from .history import Forgetting, Rollups, Timelines
 from .insert import Insert
 from .life import Life
+from .limits import Limits, Locks, QueueRates
+from .live import Aging, Catalogue, HeardElsewhere, LaneOrder, LiveSettings, LiveTimeout
+from .moved import Moved
+from .moving import Move, Priority
 from .neighbours import Neighbours
+from .operations import Audit, DeadLetters, Operations, SeeingAll
 from .operators import Cancel, Remove, Reschedule, Revive
 from .order import Order
+from .orders import DueTasks, Orders, Serving, Shares, Stats
 from .queues import CoolDown, Counts, Pause, Settings
 from .reads import Count, Filters, Find, Get
 from .repeats import Repeats
 from .rescuing import Abandonment, Expiry, Rescue
+from .retention import Retention
+from .schedules import Definitions, Fires
 from .signals import Signals
 from .stale import Stale
+from .throttling import Throttling
 from .unique import Replacing, RevivingUnique, Uniqueness
 
 
 class Suite(
     Life,
     Insert,
+    Bulk,
     Repeats,
     Uniqueness,
     Replacing,
@@ -47,9 +60,22 @@ class Suite(
     Revive,
     Reschedule,
     Remove,
+    Move,
+    Moved,
+    Priority,
+    Operations,
+    SeeingAll,
+    Audit,
+    DeadLetters,
+    Retention,
     Pods,
     Beat,
     Leadership,
+    Stats,
+    Serving,
+    Orders,
+    Shares,
+    DueTasks,
     Abandonment,
     Rescue,
     Expiry,
@@ -57,14 +83,30 @@ class Suite(
     Pause,
     Settings,
     CoolDown,
+    Throttling,
+    LiveSettings,
+    LiveTimeout,
+    Aging,
+    LaneOrder,
+    Catalogue,
+    HeardElsewhere,
     Counts,
+    Limits,
+    QueueRates,
+    Locks,
     Get,
     Find,
     Count,
     Filters,
+    Rollups,
+    Timelines,
+    Forgetting,
     Signals,
     Concurrency,
     Sharing,
+    Copying,
+    Definitions,
+    Fires,
 ):
     """What every storage must do. Derive a test class from it and say how a storage is made."""
 

@@ -43,7 +43,7 @@ HISTORY: Final = (
 )
 QUEUE: Final = (
     "name, version, paused, paused_by, date_part('epoch', paused_at), pause_reason, date_part('epoch', paused_until), "
-    "max_workers, date_part('epoch', cool_until), cool_exponent"
+    "max_workers, date_part('epoch', cool_until), cool_exponent, aging, timeout, settings"
 )
 
 
@@ -86,9 +86,10 @@ def statement(name: str, errors: str = LAST_ERROR) -> str:
     return text.replace("{errors}", errors).replace("{now}", NOW).replace("{clock}", CLOCK)
 
 
-def roles() -> str:
-    """Roles and their grants, for a person to run."""
-    return resources.files(__name__).joinpath("roles.sql").read_text(encoding="utf-8")
+def roles(prefix: str) -> str:
+    """Roles, whose names begin with `prefix`, and their grants, for a person to run."""
+    text = resources.files(__name__).joinpath("roles.sql").read_text(encoding="utf-8")
+    return re.sub(r"\btreadle_(owner|migrator|worker|enqueuer|viewer)\b", rf"{prefix}_\1", text)
 
 
 @functools.cache

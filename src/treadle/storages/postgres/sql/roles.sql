@@ -33,7 +33,12 @@ begin
     execute format('grant create on database %I to treadle_owner', current_database());
     for v_table in
         select c.oid::regclass as name from pg_class as c
-        where c.relnamespace = 'treadle_schema_name'::regnamespace and c.relkind = 'r'
+        where
+            c.relnamespace = 'treadle_schema_name'::regnamespace
+            -- A sequence that belongs to a column goes with its table.
+            and (c.relkind = 'r' or (c.relkind = 'S' and not exists (
+                select from pg_depend as d where d.objid = c.oid and d.deptype in ('a', 'i')
+            )))
     loop
         execute format('alter table %s owner to treadle_owner', v_table.name);
     end loop;
@@ -54,7 +59,9 @@ grant select on all tables in schema treadle_schema_name to treadle_worker, trea
 
 grant insert, update, delete on
     treadle.job, treadle.job_history, treadle.job_error, treadle.held, treadle.queue, treadle.lane, treadle.pod,
-    treadle.leader, treadle.run
+    treadle.leader, treadle.run, treadle.share, treadle.catalog,
+    treadle.rate_limit, treadle.named_lock, treadle.schedule, treadle.fire, treadle.rollup, treadle.reading, treadle.event,
+    treadle.operation, treadle.audit
 to treadle_worker;
 
 grant execute on all functions in schema treadle_schema_name to treadle_worker;
@@ -70,3 +77,6 @@ grant execute on function
 to treadle_enqueuer;
 
 grant usage on all sequences in schema treadle_schema_name to treadle_worker, treadle_enqueuer;
+
+-- `treadle db copy` keeps the order of the jobs that it brings.
+grant update on all sequences in schema treadle_schema_name to treadle_worker;

@@ -15,7 +15,8 @@ JOB_COLUMNS: Final = (
     "cancel_wanted, result, warning, error_count"
 )
 QUEUE_COLUMNS: Final = (
-    "name, version, paused, paused_by, paused_at, pause_reason, paused_until, max_workers, cool_until, cool_exponent"
+    "name, version, paused, paused_by, paused_at, pause_reason, paused_until, max_workers, cool_until, cool_exponent, "
+    "settings"
 )
 
 

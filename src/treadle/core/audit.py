@@ -1,0 +1,38 @@
+"""Audit: one line for every act of an operator. Lines are only ever added, and forgotten after 90 days."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec import UNSET, Struct
+
+from .job import QueueChange
+
+_TOLD: Final = frozenset({"name", "version", "paused", "paused_by", "pause_reason"})
+
+
+class AuditLine(Struct, frozen=True, kw_only=True):
+    """Who did what, to what, when, and what came of it. Its writer makes the `id`, so that it can be repeated."""
+
+    id: str
+    act: str  # "jobs.revive", "queues.pause"
+    subject: str = ""  # a filter, a queue's name, ids
+    by: str | None = None
+    reason: str | None = None
+    detail: str = ""
+    operation: str | None = None
+    at: float = 0.0  # written by the storage's clock
+
+
+def of_queue(id: str, change: QueueChange) -> AuditLine:
+    """What the audit says of an edit of a queue."""
+    given = {name: value for name in change.__struct_fields__ if (value := getattr(change, name)) is not UNSET}
+    act = "set" if "paused" not in given else "pause" if given["paused"] else "resume"
+    return AuditLine(
+        id=id,
+        act=f"queues.{act}",
+        subject=change.name,
+        by=given.get("paused_by"),
+        reason=given.get("pause_reason"),
+        detail=", ".join(f"{name} {value}" for name, value in given.items() if name not in _TOLD),
+    )

@@ -1,0 +1,284 @@
+"""Why is it not running? The causal chain behind a job's state, in words.
+
+Everything that can stand between a ready job and a slot is asked in the order in which a claim meets it: its time, the
+gate of its queue, the pods that serve the queue, those of them that know the task, their slots, the cluster's total,
+the rate, and at last the jobs before it. All that hold are told, the one to act on first: a queue that is paused and
+that nobody serves needs two acts.
+
+`Evidence` is what was read a moment ago, in several reads; a chain may be out of date by then, never wrong in kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from msgspec import Struct
+
+from .duration import words
+from .job import DEFAULT_MAX_ATTEMPTS, Job, State
+from .pod import Pod
+from .queue import Queue
+
+# Below this age a ready job has hardly been looked at: a pod that rests looks once a second.
+JUST_NOW: Final = 2.0
+_NAMED: Final = 5
+
+
+class Cause(Struct, frozen=True, kw_only=True):
+    """One link of the chain. `code` is for programs and stays; `until` is when it ends by itself, if it does."""
+
+    code: str
+    text: str
+    until: float | None = None
+    remedy: str = ""
+
+
+class Explanation(Struct, frozen=True, kw_only=True):
+    """The answer: one line, and what is behind it. `blocked`: somebody must act, or it will not run."""
+
+    id: str
+    state: State
+    summary: str
+    causes: tuple[Cause, ...] = ()
+    blocked: bool = False
+
+
+class Evidence(Struct, frozen=True, kw_only=True):
+    """What an explanation is made of. Only the job is always needed."""
+
+    now: float
+    job: Job
+    queue: Queue | None = None  # None: no row, built-in settings
+    pods: Sequence[Pod] = ()
+    running: Sequence[Job] = ()  # some of the jobs that run in its queue
+    running_count: int = 0
+    ahead: int = 0  # ready jobs of its queue that a claim would take before it
+    ahead_capped: bool = False
+    next_token: float | None = None  # seconds until its queue's rate allows one more claim; None: at once
+    slow_claims: str = ""  # what the storage says of old snapshots
+
+
+def explain(evidence: Evidence) -> Explanation:
+    """The chain for one job, whatever its state."""
+    job, now = evidence.job, evidence.now
+    match job.state:
+        case State.RUNNING:
+            return _running(evidence)
+        case State.SUCCEEDED | State.FAILED | State.CANCELLED:
+            return _ended(job)
+        case State.WAITING:
+            cause = Cause(code="waiting", text="it waits for an answer from outside", until=job.deadline)
+            return _answer(job, (cause,), blocked=False)
+        case State.SCHEDULED:
+            first = Cause(code="scheduled", text=_why_later(job, now), until=job.run_at)
+            # What will stand in its way when its time has come is worth knowing today.
+            return _answer(job, (first, *_gate(evidence), *_served(evidence)), blocked=False)
+        case _:
+            causes = (*_gate(evidence), *_served(evidence), *_full(evidence), *_order(evidence))
+            if not causes:
+                causes = (_soon(job, now),)
+            return _answer(job, causes, blocked=any(cause.remedy and cause.until is None for cause in causes))
+
+
+def _answer(job: Job, causes: tuple[Cause, ...], *, blocked: bool) -> Explanation:
+    return Explanation(
+        id=job.id, state=job.state, summary=f"{job.state}: {causes[0].text}", causes=causes, blocked=blocked
+    )
+
+
+def _running(evidence: Evidence) -> Explanation:
+    job, now = evidence.job, evidence.now
+    pod = next((pod for pod in evidence.pods if pod.card.id == job.pod), None)
+    label = pod.card.label if pod is not None else job.pod or "?"
+    since = _span(max(0.0, now - (job.started_at or now)))
+    causes = [Cause(code="running", text=f"attempt {job.attempt} has been running on pod {label} for {since}")]
+    if pod is None or not pod.live:
+        causes.insert(
+            0,
+            Cause(code="stuck", text=f"its pod {label} is gone or silent: the job is rescued when its lease is over"),
+        )
+    if job.cancel_wanted:
+        causes.append(Cause(code="cancel-wanted", text="a cancel was asked for; the task has not stopped yet"))
+    if job.deadline is not None:
+        late = now > job.deadline
+        text = "its deadline has passed: it is being stopped" if late else "it is stopped at its deadline"
+        causes.append(Cause(code="deadline", text=text, until=job.deadline))
+    return _answer(job, tuple(causes), blocked=False)
+
+
+def _ended(job: Job) -> Explanation:
+    last = job.error
+    told = "" if last is None else f": {last.kind}: {last.type or last.message}"
+    if job.state is State.SUCCEEDED:
+        cause = Cause(code="succeeded", text=f"it has succeeded{_at(job.finished_at)}, at attempt {job.attempt}")
+    elif job.state is State.CANCELLED:
+        cause = Cause(code="cancelled", text=f"it was cancelled{_at(job.finished_at)}{told}", remedy=_revive(job))
+    else:
+        most = job.max_attempts or DEFAULT_MAX_ATTEMPTS
+        text = f"it has failed{_at(job.finished_at)}, at attempt {job.attempt} of {most}{told}"
+        cause = Cause(code="failed", text=text, remedy=_revive(job))
+    return _answer(job, (cause,), blocked=False)
+
+
+def _why_later(job: Job, now: float) -> str:
+    wait = f"due in {_span(max(0.0, job.run_at - now))}{_at(job.run_at)}"
+    last = job.error
+    if last is not None and last.attempt == job.attempt and job.attempt > 0:
+        most = job.max_attempts or DEFAULT_MAX_ATTEMPTS
+        return f"{wait}, for attempt {job.attempt + 1} of {most}; the last ended by {last.kind}: {last.type}"
+    if job.throttles:
+        return f"{wait}; its queue was throttled {_times(job.throttles)}"
+    if job.snoozes:
+        return f"{wait}; it has snoozed {_times(job.snoozes)}"
+    return wait
+
+
+def _gate(evidence: Evidence) -> tuple[Cause, ...]:
+    """What the claim itself tests on the queue's row."""
+    queue, now = evidence.queue, evidence.now
+    if queue is None:
+        return ()
+    causes: list[Cause] = []
+    if queue.paused and (queue.paused_until is None or queue.paused_until > now):
+        by = f" by {queue.paused_by}" if queue.paused_by else ""
+        reason = f": {queue.pause_reason}" if queue.pause_reason else ""
+        causes.append(
+            Cause(
+                code="paused",
+                text=f"queue {queue.name} is paused{by}{_at(queue.paused_at)}{reason}",
+                until=queue.paused_until,
+                remedy=f"treadle queues resume {queue.name}",
+            )
+        )
+    if queue.cool_until is not None and queue.cool_until > now:
+        causes.append(
+            Cause(
+                code="cooling",
+                text=f"queue {queue.name} cools down after a throttle for {_span(queue.cool_until - now)} more",
+                until=queue.cool_until,
+                remedy=f"treadle queues set {queue.name} --warm",
+            )
+        )
+    if queue.max_workers == 0:
+        causes.append(
+            Cause(
+                code="no-workers-allowed",
+                text=f"queue {queue.name} has max_workers 0: nothing is claimed from it",
+                remedy=f"treadle queues scale {queue.name} 1",
+            )
+        )
+    return tuple(causes)
+
+
+def _served(evidence: Evidence) -> tuple[Cause, ...]:
+    """Whether there is anybody to claim it."""
+    job = evidence.job
+    live = [pod for pod in evidence.pods if pod.live]
+    serving = [pod for pod in live if job.queue in pod.card.queues]
+    knowing = [pod for pod in serving if job.task in pod.card.tasks]
+    if not live:
+        text = "no worker is running" if not evidence.pods else "no worker is alive: the last ones have fallen silent"
+        return (Cause(code="no-pods", text=text, remedy=f"treadle worker --queues {job.queue}"),)
+    if not serving:
+        served = sorted({name for pod in live for name in pod.card.queues})
+        text = f"no live worker serves queue {job.queue} (they serve {_listed(served)})"
+        return (Cause(code="unserved", text=text, remedy=f"start a worker with --queues {job.queue}"),)
+    if not knowing:
+        elsewhere = [pod.card.label for pod in live if job.task in pod.card.tasks]
+        known = f"; {_listed(elsewhere)} knows it, but serves other queues" if elsewhere else ""
+        text = f"no live worker of queue {job.queue} (there {_are(len(serving))}) knows task {job.task}{known}"
+        return (Cause(code="unknown-task", text=text, remedy="deploy its code to a worker of that queue"),)
+    if all(pod.wish != "serve" or (pod.stats is not None and pod.stats.quiet) for pod in knowing):
+        text = f"every worker that could run it claims nothing now: {_listed([pod.card.label for pod in knowing])}"
+        return (Cause(code="quiet", text=text, remedy="treadle pods resume POD, or start another worker"),)
+    return ()
+
+
+def _full(evidence: Evidence) -> tuple[Cause, ...]:
+    """Whether there is a place for it."""
+    job, queue = evidence.job, evidence.queue
+    busy = _busy_with(evidence)
+    if queue is not None and queue.max_workers and evidence.running_count >= queue.max_workers:
+        text = f"queue {job.queue} runs {evidence.running_count} of max_workers {queue.max_workers}{busy}"
+        return (Cause(code="max-workers", text=text, remedy=f"treadle queues scale {job.queue} N"),)
+    able = [pod for pod in evidence.pods if pod.live and job.queue in pod.card.queues and job.task in pod.card.tasks]
+    slots = sum(pod.card.queues[job.queue] for pod in able)
+    if able and evidence.running_count >= slots:
+        text = f"all {slots} slots of queue {job.queue} in {_number(len(able), 'worker')} are taken{busy}"
+        return (Cause(code="slots-full", text=text, remedy="wait, or start more workers"),)
+    if evidence.next_token is not None and queue is not None and queue.rate is not None:
+        wait = _span(evidence.next_token)
+        text = f"queue {job.queue} has used up its rate of {queue.rate:g}/s: the next claim is possible in {wait}"
+        return (Cause(code="rate", text=text, until=evidence.now + evidence.next_token),)
+    return ()
+
+
+def _order(evidence: Evidence) -> tuple[Cause, ...]:
+    """What a claim would take before it, and what makes claims slow."""
+    causes: list[Cause] = []
+    if evidence.ahead:
+        number = f"{evidence.ahead:,}{' or more' if evidence.ahead_capped else ''}"
+        jobs = "job is" if evidence.ahead == 1 and not evidence.ahead_capped else "jobs are"
+        causes.append(Cause(code="behind", text=f"{number} {jobs} before it in queue {evidence.job.queue}"))
+    if evidence.slow_claims:
+        causes.append(Cause(code="old-snapshot", text=f"claims may be slow: {evidence.slow_claims}"))
+    if evidence.job.crashes:
+        text = f"it has crashed {_times(evidence.job.crashes)}: it is not run beside other jobs that did"
+        causes.append(Cause(code="suspect", text=text))
+    return tuple(causes)
+
+
+def _soon(job: Job, now: float) -> Cause:
+    age = max(0.0, now - job.run_at)
+    if age < JUST_NOW:
+        return Cause(code="soon", text="nothing is in its way: it has only just become ready")
+    text = f"nothing that is known stands in its way, and it has been ready for {_span(age)}"
+    return Cause(code="unexplained", text=text, remedy="treadle doctor")
+
+
+def _busy_with(evidence: Evidence) -> str:
+    counts: dict[str, int] = {}
+    for each in evidence.running:
+        counts[each.task] = counts.get(each.task, 0) + 1
+    if not counts:
+        return ""
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_NAMED]
+    return f" ({', '.join(f'{task} ×{count}' for task, count in most)})"
+
+
+def _span(seconds: float) -> str:
+    """Nobody at night wants milliseconds of an hour."""
+    return words(round(seconds, 1) if seconds < 10 else round(seconds))
+
+
+def _revive(job: Job) -> str:
+    return f"treadle jobs revive {job.id}"
+
+
+def _at(instant: float | None) -> str:
+    if instant is None:
+        return ""
+    try:
+        moment = datetime.fromtimestamp(instant, UTC)
+    except (ValueError, OverflowError, OSError):  # a row that somebody damaged
+        return ""
+    return f" at {moment:%Y-%m-%d %H:%M:%S}Z"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:_NAMED])
+    return f"{shown} and {len(names) - _NAMED} more" if len(names) > _NAMED else shown or "nothing"
+
+
+def _number(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def _are(count: int) -> str:
+    return "is 1" if count == 1 else f"are {count}"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -1,0 +1,182 @@
+"""Operations, audit lines and failures as people read them, and what an act would do before it does it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from . import operation as operating
+from .audit import AuditLine
+from .failure import FailureGroup
+from .filter import Filter, Term, Value
+from .job import Job, State
+from .operation import Operation
+
+SAMPLES: Final = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationView:
+    """One act upon many jobs, as it stands."""
+
+    id: str
+    act: str
+    filter: str
+    state: str
+    matched: int
+    changed: int
+    too_late: int
+    refused: int
+    by: str | None
+    reason: str | None
+    queue: str | None
+    priority: int | None
+    delay: float | None
+    run_at: datetime | None
+    cutoff: datetime
+    created_at: datetime
+    updated_at: datetime
+    finished_at: datetime | None
+    error: str | None
+    version: int
+
+    @property
+    def is_over(self) -> bool:
+        return self.state not in operating.UNDER_WAY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preview:
+    """What an act would do to the jobs that match now. Nothing has been written."""
+
+    act: str
+    filter: str
+    matched: int
+    capped: bool  # there are more than were counted
+    changes: int  # how many of them would be changed
+    others: str  # what would become of the rest
+    states: dict[str, int]
+    queues: dict[str, int]
+    tasks: dict[str, int]
+    samples: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureView:
+    """Failed jobs with one cause. `filter` finds all of them, also those that were not counted here."""
+
+    cause: str
+    filter: str
+    task: str
+    type: str
+    place: str
+    count: int
+    first_at: datetime
+    last_at: datetime
+    sample: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailurePage:
+    """The largest groups first, of the newest failures. `capped`: there are more than `looked_at`."""
+
+    groups: tuple[FailureView, ...]
+    looked_at: int
+    capped: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditView:
+    """Who did what, to what, when, and what came of it."""
+
+    id: str
+    at: datetime
+    by: str | None
+    act: str
+    subject: str
+    reason: str | None
+    detail: str
+    operation: str | None
+
+
+def operation_view(found: Operation) -> OperationView:
+    return OperationView(
+        id=found.id,
+        act=found.act,
+        filter=found.filter,
+        state=found.state,
+        matched=found.matched,
+        changed=found.changed,
+        too_late=found.too_late,
+        refused=found.refused,
+        by=found.by,
+        reason=found.reason,
+        queue=found.queue,
+        priority=found.priority,
+        delay=found.delay,
+        run_at=None if found.run_at is None else _moment(found.run_at),
+        cutoff=_moment(found.cutoff),
+        created_at=_moment(found.created_at),
+        updated_at=_moment(found.updated_at),
+        finished_at=None if found.finished_at is None else _moment(found.finished_at),
+        error=found.error,
+        version=found.version,
+    )
+
+
+def preview(found: Operation, jobs: Iterable[Job], *, capped: bool) -> Preview:
+    """What the operation would do to these jobs."""
+    jobs = list(jobs)
+    fits = operating.FITS[found.act]
+    return Preview(
+        act=found.act,
+        filter=found.filter,
+        matched=len(jobs),
+        capped=capped,
+        changes=sum(job.state in fits for job in jobs),
+        others=operating.OTHERS[found.act],
+        states={state.value: number for state in State if (number := sum(job.state is state for job in jobs))},
+        queues=_counts(job.queue for job in jobs),
+        tasks=_counts(job.task for job in jobs),
+        samples=tuple(job.id for job in jobs[:SAMPLES]),
+    )
+
+
+def failure_view(group: FailureGroup) -> FailureView:
+    return FailureView(
+        cause=group.cause,
+        filter=str(Filter((Term("cause", (Value(group.cause),)),))),
+        task=group.task,
+        type=group.type,
+        place=group.place,
+        count=group.count,
+        first_at=_moment(group.first_at),
+        last_at=_moment(group.last_at),
+        sample=group.sample,
+        message=group.message,
+    )
+
+
+def audit_view(line: AuditLine) -> AuditView:
+    return AuditView(
+        id=line.id,
+        at=_moment(line.at),
+        by=line.by,
+        act=line.act,
+        subject=line.subject,
+        reason=line.reason,
+        detail=line.detail,
+        operation=line.operation,
+    )
+
+
+def _counts(names: Iterable[str]) -> dict[str, int]:
+    return dict(Counter(names).most_common())
+
+
+def _moment(seconds: float) -> datetime:
+    return datetime.fromtimestamp(seconds, UTC)

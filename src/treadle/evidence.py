@@ -1,0 +1,67 @@
+"""Gathers what an explanation is made of: a few reads of the storage, none of them on the hot path."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from .core import filter as filters
+from .core import limit
+from .core.errors import JobNotFound
+from .core.explain import Evidence
+from .core.job import Job, State
+from .ports import Query, Storage
+
+# How many jobs before this one are counted, and how many of those that run are looked at.
+CAP: Final = 10_000
+_SOME: Final = 200
+# A job that has been ready for less is nobody's worry yet: the storage is not asked what makes claims slow.
+_WORRY: Final = 5.0
+
+
+async def gather(storage: Storage, job_id: str) -> Evidence:
+    """Everything that concerns this job now; JobNotFound."""
+    found = await storage.get((job_id,))
+    if not found:
+        raise JobNotFound(f"there is no job {job_id}")
+    (job,) = found
+    now = await storage.time()
+    pods = await storage.pods()
+    if job.state in (State.SCHEDULED, State.READY):
+        queue = next((each.queue for each in await storage.queues() if each.queue.name == job.queue), None)
+    else:
+        queue = None
+    if job.state is not State.READY:
+        return Evidence(now=now, job=job, queue=queue, pods=pods)
+    running = await storage.find(Query(filter=filters.parse(f'queue:"{job.queue}" state:running'), limit=_SOME))
+    ahead = await _ahead(storage, job)
+    next_token = None
+    if queue is not None and queue.rate is not None:
+        buckets = {each.scope: each for each in await storage.limits()}
+        bucket = buckets.get(f"{limit.OF_A_QUEUE}{queue.name}")
+        next_token = None if bucket is None else limit.next_token(bucket, now)
+    slow = ""
+    if now - job.run_at > _WORRY:
+        facts = await storage.facts()
+        slow = next((fact.text for fact in facts if fact.code == "old-snapshot" and fact.level != "ok"), "")
+    return Evidence(
+        now=now,
+        job=job,
+        queue=queue,
+        pods=pods,
+        running=running.jobs,
+        running_count=len(running.jobs),
+        ahead=min(ahead, CAP),
+        ahead_capped=ahead >= CAP,
+        next_token=next_token,
+        slow_claims=slow,
+    )
+
+
+async def _ahead(storage: Storage, job: Job) -> int:
+    """Ready jobs of its queue that come before it: those of a higher priority, and the older ones of its own."""
+    before = datetime.fromtimestamp(job.run_at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    ready = f'queue:"{job.queue}" state:ready'
+    more_urgent = await storage.count(filters.parse(f"{ready} priority:>{job.priority}"), CAP)
+    older = await storage.count(filters.parse(f"{ready} priority:{job.priority} due:<{before}"), CAP)
+    return more_urgent.get(State.READY, 0) + older.get(State.READY, 0)

@@ -1,0 +1,111 @@
+"""What has happened, in Python: `app.history`. Charts come from roll-ups and never from a scan of the jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from .client import Client
+from .context import instant
+from .core import event, names, rollup
+from .core import series as charts
+from .core.duration import Duration, seconds
+from .core.rollup import HOUR, KEEP, MINUTE, Rollup
+from .core.series import EventView, PairSeries, ReadingView, Series
+
+
+class History:
+    """`app.history`. `since` is a moment, or how long ago; `step` is what one point of a chart stands for."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def series(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        since: Duration | datetime = "24h",
+        step: Duration | None = None,
+    ) -> Series:
+        """How many runs ended how, and how long they waited and took, over time. At most 2,000 points."""
+        rows, begin, now, size = await self._rows(queue, task, since, step)
+        return charts.series(rows, begin, now, size)
+
+    async def tasks(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        since: Duration | datetime = "24h",
+        step: Duration | None = None,
+    ) -> Sequence[PairSeries]:
+        """The same for each queue and task by itself."""
+        rows, begin, now, size = await self._rows(queue, task, since, step)
+        return charts.by_pair(rows, begin, now, size)
+
+    async def timeline(self, job_id: str) -> Sequence[EventView]:
+        """What happened to one job, oldest first; JobNotFound."""
+        job = await self._client.get(job_id)
+        stored = await self._client.ask(lambda storage: storage.timeline(job_id))
+        return [charts.event_view(line) for line in event.timeline(job, stored)]
+
+    async def pods(self, *, pod: str | None = None, since: Duration | datetime = "1h") -> Sequence[ReadingView]:
+        """What pods have measured of themselves and of their storage: a reading a minute, or an hour further back."""
+        now = await self._client.ask(lambda storage: storage.time())
+        begin = _begin(since, now)
+        resolution = MINUTE if now - begin <= min(KEEP["readings"], 6.0 * HOUR) else HOUR
+        first = rollup.floor(begin, resolution)
+        found = await self._client.ask(lambda storage: storage.readings(resolution, first, pod=pod))
+        return [charts.reading_view(reading) for reading in found]
+
+    async def _rows(
+        self, queue: str | None, task: str | None, since: Duration | datetime, step: Duration | None
+    ) -> tuple[Sequence[Rollup], float, float, float]:
+        if queue is not None:
+            names.check_name("queue", queue)
+        if task is not None:
+            names.check_name("task", task)
+        now = await self._client.ask(lambda storage: storage.time())
+        begin = _begin(since, now)
+        size = rollup.step_for(now - begin, None if step is None else seconds(step, "step"))
+        resolution = rollup.resolution_for(now - begin, size)
+        size = max(size, resolution)  # the finer rows may be gone
+        first = rollup.floor(begin, size)
+        rows = await self._client.ask(lambda storage: storage.rollups(resolution, first, queue=queue, task=task))
+        return rows, first, now, size
+
+    def series_sync(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        since: Duration | datetime = "24h",
+        step: Duration | None = None,
+    ) -> Series:
+        return self._client.run_sync(self.series(queue=queue, task=task, since=since, step=step))
+
+    def tasks_sync(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        since: Duration | datetime = "24h",
+        step: Duration | None = None,
+    ) -> Sequence[PairSeries]:
+        return self._client.run_sync(self.tasks(queue=queue, task=task, since=since, step=step))
+
+    def timeline_sync(self, job_id: str) -> Sequence[EventView]:
+        return self._client.run_sync(self.timeline(job_id))
+
+    def pods_sync(self, *, pod: str | None = None, since: Duration | datetime = "1h") -> Sequence[ReadingView]:
+        return self._client.run_sync(self.pods(pod=pod, since=since))
+
+
+def _begin(since: Duration | datetime, now: float) -> float:
+    if isinstance(since, datetime):
+        return min(instant(since, "since"), now)
+    age = seconds(since, "since")
+    if age <= 0:
+        raise ValueError("since must be longer than nothing, for example 1h")
+    return now - age

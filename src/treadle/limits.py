@@ -1,0 +1,255 @@
+"""`app.limits` and `app.lock`: rate limits and named locks, for whoever is not in a task, and for operators."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import secrets
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Final
+
+from .client import Client
+from .core import limit as limiting
+from .core import names
+from .core.duration import Duration, seconds, words
+from .core.errors import Conflict, LockHeld, LockLost, RateLimited, UnknownLimit
+from .core.limit import Bucket
+from .core.lock import Lock as LockRow
+from .core.settings import rate_words
+
+FIRST_PAUSE: Final = 0.02
+LONGEST_PAUSE: Final = 1.0
+DEFAULT_TTL: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitView:
+    """One rate limit as it stands now. `queue` is set for the limit that is a queue's own rate."""
+
+    name: str
+    rate: str
+    burst: int
+    tokens: float  # that could be taken now
+    leased: int  # that somebody has taken within the last second, used or not
+    queue: str | None
+    version: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LockView:
+    """One named lock that is held."""
+
+    name: str
+    owner: str
+    fence: int
+    left: float  # seconds
+
+
+class RateLimits:
+    """`app.limits`: the whole cluster's. An edit holds from the next take on, everywhere, with no restart."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def take(self, name: str, n: int = 1, *, wait: Duration = 0.0) -> None:
+        """Take n tokens, all or none, from the budget that tasks take from, too. RateLimited if they are not there
+        within `wait`; UnknownLimit; ValueError if there can never be so many."""
+        missing = await self._client.take_tokens(name, n, seconds(wait, "wait"))
+        if missing is not None:
+            raise RateLimited(f"limit {name}: no {n} tokens for the next {words(round(missing, 3))}", missing)
+
+    async def list(self) -> Sequence[LimitView]:
+        """All limits by name: those that this app declares, those that others made, and the queues' own rates."""
+        await self._client.broker.seed()
+        return [_limit_view(bucket) for bucket in await self._client.ask(lambda storage: storage.limits())]
+
+    async def get(self, name: str) -> LimitView:
+        found = {each.name: each for each in await self.list()}
+        if name not in found:
+            near = names.suggest(name, found)
+            raise UnknownLimit(f"there is no limit {name}" + (f'; did you mean "{near}"?' if near else ""))
+        return found[name]
+
+    async def set(
+        self, name: str, rate: float | str, *, burst: int | None = None, version: int | None = None
+    ) -> LimitView:
+        """Make a limit, or change it: so many tokens (`"100/m"`), at most `burst` at once (None: what a second gives,
+        at least 1). Tokens are cut to the new burst. A `version` refuses the edit of something that somebody else has
+        edited since it was read: Conflict."""
+        limiting.check_scope(name)
+        capacity, refill = limiting.check_rate(rate, burst)
+        await self._seed(name)
+        saved = await self._client.ask(lambda storage: storage.save_limit(name, capacity, refill, version))
+        if saved is None:
+            raise Conflict(f"limit {name} has changed meanwhile: read it again")
+        return _limit_view(saved)
+
+    async def drain(self, name: str) -> None:
+        """Empty it: the far side has refused. It refills by its rate. UnknownLimit."""
+        await self._client.broker.drain(name)
+
+    async def remove(self, name: str) -> bool:
+        """Forget it; whether it was there. A limit that code declares comes back with its declared rate."""
+        return await self._client.ask(lambda storage: storage.remove_limit(name))
+
+    async def _seed(self, name: str) -> None:
+        # Version 1 is what the code declares, so that an edit is told from it.
+        if name in self._client.broker.declared:
+            await self._client.broker.seed()
+
+    def take_sync(self, name: str, n: int = 1, *, wait: Duration = 0.0) -> None:
+        self._client.run_sync(self.take(name, n, wait=wait))
+
+    def list_sync(self) -> Sequence[LimitView]:
+        return self._client.run_sync(self.list())
+
+    def get_sync(self, name: str) -> LimitView:
+        return self._client.run_sync(self.get(name))
+
+    def set_sync(
+        self, name: str, rate: float | str, *, burst: int | None = None, version: int | None = None
+    ) -> LimitView:
+        return self._client.run_sync(self.set(name, rate, burst=burst, version=version))
+
+    def drain_sync(self, name: str) -> None:
+        self._client.run_sync(self.drain(name))
+
+    def remove_sync(self, name: str) -> bool:
+        return self._client.run_sync(self.remove(name))
+
+
+class Lock:
+    """A named lock of the whole cluster: `async with app.lock("import", ttl="5m") as lock:`, or `with`.
+
+    It is held until the block ends, and for `ttl` at the longest: whoever needs it for longer calls `renew`. One that
+    ran out may be somebody else's before its owner notices, so give `fence` to whatever the lock guards: it rises with
+    every change of owner.
+    """
+
+    def __init__(self, client: Client, name: str, *, ttl: Duration, wait: Duration, owner: str | None) -> None:
+        self.name = names.check_name("lock", name)
+        self.ttl = seconds(ttl, "ttl")
+        if not self.ttl:
+            raise ValueError("ttl must be longer than zero")
+        self.owner = _somebody() if owner is None else names.check_name("owner", owner)
+        self._wait = seconds(wait, "wait")
+        self._client = client
+        self._fence: int | None = None
+        self._depth = 0
+
+    @property
+    def fence(self) -> int:
+        """The number of this holding: higher than those of all owners before."""
+        if self._fence is None:
+            raise LockLost(f"lock {self.name} is not held")
+        return self._fence
+
+    async def acquire(self) -> None:
+        """LockHeld if somebody else has it, and keeps it for longer than `wait`."""
+        until = time.monotonic() + self._wait
+        pause = FIRST_PAUSE
+        while not self._note(lock := await self._seize()):
+            left = until - time.monotonic()
+            if left <= 0:
+                raise LockHeld(
+                    f"lock {self.name} is held by {lock.owner}, for {words(round(max(0.0, lock.left), 3))} more at most"
+                )
+            await asyncio.sleep(min(pause, left, max(lock.left, FIRST_PAUSE)))
+            pause = min(LONGEST_PAUSE, pause * 1.5)
+
+    async def renew(self) -> None:
+        """Another `ttl` from now. LockLost if it ran out and somebody else has taken it."""
+        fence = self.fence
+        lock = await self._seize()
+        if lock.owner != self.owner or lock.fence != fence:
+            if lock.owner == self.owner:  # it ran out, and others may have come and gone: this is another holding
+                await self._client.ask(lambda storage: storage.free(self.name, self.owner))
+            self._fence, self._depth = None, 0
+            raise LockLost(f"lock {self.name} ran out after {words(self.ttl)}, and may have been somebody else's since")
+
+    async def release(self) -> bool:
+        """Let go of it. False if it ran out and is somebody else's."""
+        self._fence, self._depth = None, 0
+        return await self._client.ask(lambda storage: storage.free(self.name, self.owner))
+
+    async def _seize(self) -> LockRow:
+        return await self._client.ask(lambda storage: storage.seize(self.name, self.owner, self.ttl))
+
+    def _note(self, lock: LockRow) -> bool:
+        if lock.owner != self.owner:
+            return False
+        self._fence = lock.fence
+        return True
+
+    async def __aenter__(self) -> Lock:
+        await self.acquire()
+        self._depth += 1
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._depth = max(0, self._depth - 1)
+        if not self._depth:
+            await self.release()
+
+    def __enter__(self) -> Lock:
+        return self._client.run_sync(self.__aenter__())
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._client.run_sync(self.__aexit__(kind, error, trace))
+
+    def acquire_sync(self) -> None:
+        self._client.run_sync(self.acquire())
+
+    def renew_sync(self) -> None:
+        self._client.run_sync(self.renew())
+
+    def release_sync(self) -> bool:
+        return self._client.run_sync(self.release())
+
+
+class Locks:
+    """`app.locks`: who holds what, for operators."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def list(self) -> Sequence[LockView]:
+        found = await self._client.ask(lambda storage: storage.locks())
+        return [LockView(name=lock.name, owner=lock.owner, fence=lock.fence, left=lock.left) for lock in found]
+
+    async def free(self, name: str) -> bool:
+        """Take it away from whoever holds it; whether somebody did. Its holder is not told: its next `renew` fails."""
+        return await self._client.ask(lambda storage: storage.free(name, None))
+
+    def list_sync(self) -> Sequence[LockView]:
+        return self._client.run_sync(self.list())
+
+    def free_sync(self, name: str) -> bool:
+        return self._client.run_sync(self.free(name))
+
+
+def _somebody() -> str:
+    """An owner that is nobody else, and that tells people where to look for him."""
+    host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:64].lstrip(".-") or "host"
+    return f"{host}:{os.getpid()}:{secrets.token_hex(6)}"
+
+
+def _limit_view(bucket: Bucket) -> LimitView:
+    return LimitView(
+        name=bucket.scope,
+        rate=rate_words(bucket.refill),
+        burst=bucket.capacity,
+        tokens=round(max(0.0, bucket.tokens), 3),
+        leased=bucket.leased,
+        queue=limiting.queue_of(bucket.scope),
+        version=bucket.version,
+    )

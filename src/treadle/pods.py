@@ -1,0 +1,127 @@
+"""`app.pods`: the workers as operators see them, and what can be asked of them. And `app.warnings()`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from .client import Client
+from .core import warnings
+from .core.duration import Duration, seconds, words
+from .core.errors import PodNotFound, ResultTimeout
+from .core.pod import Pod, Wish
+from .core.view import PodView, pod_view
+from .core.warnings import ClusterWarning
+
+LOOK_EVERY: Final = 0.1
+SHORTEST_PREFIX: Final = 4
+
+
+class Pods:
+    """The workers, the lapsed and the lost among them until upkeep forgets them. A pod is named by its id, by the
+    beginning of its id (4 characters or more) or by its label, if that means one pod only.
+
+    What is asked of a pod is heard with its next beat: at once where wake-ups work, else within two seconds."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def list(self) -> Sequence[PodView]:
+        return [pod_view(pod) for pod in await self._all()]
+
+    async def get(self, pod: str) -> PodView:
+        """One pod; PodNotFound."""
+        return pod_view(_named(pod, await self._all()))
+
+    async def quiet(self, pod: str, *, by: str | None = None) -> PodView:
+        """Claim nothing more. What runs goes on, and the pod stays until it is asked to serve again, or to stop."""
+        return await self._order(pod, "quiet", by)
+
+    async def serve(self, pod: str, *, by: str | None = None) -> PodView:
+        """Claim again."""
+        return await self._order(pod, "serve", by)
+
+    async def stop(self, pod: str, *, by: str | None = None) -> PodView:
+        """End as by SIGTERM: runs have their grace, and a worker process exits with code 0. There is no way back."""
+        return await self._order(pod, "stop", by)
+
+    async def stacks(self, pod: str, *, timeout: Duration = 5.0, by: str | None = None) -> str:
+        """Where every thread and every asyncio task of the pod stands just now. ResultTimeout if it does not answer in
+        time; its answer is kept all the same, and the next call may find a newer one."""
+        found = await self._live(pod)
+        id, patience = found.card.id, seconds(timeout, "timeout")
+        await self._ask(found, None, by, stacks=True)
+        until = asyncio.get_running_loop().time() + patience
+        while True:
+            now = _named(id, await self._all())
+            if now.stacks is not None and now.stacks_at is not None and now.stacks_at >= (now.stacks_asked or 0.0):
+                return now.stacks
+            if asyncio.get_running_loop().time() >= until:
+                raise ResultTimeout(
+                    f"pod {now.card.label} has not shown its stacks within {words(patience)}: see when it last beat"
+                )
+            await asyncio.sleep(LOOK_EVERY)
+
+    async def _order(self, pod: str, wish: Wish, by: str | None) -> PodView:
+        found = await self._live(pod)
+        await self._ask(found, wish, by)
+        return pod_view(_named(found.card.id, await self._all()))
+
+    async def _ask(self, pod: Pod, wish: Wish | None, by: str | None, *, stacks: bool = False) -> None:
+        if not await self._client.ask(lambda storage: storage.order_pod(pod.card.id, wish, stacks=stacks, by=by)):
+            raise PodNotFound(f"pod {pod.card.label} has just gone")
+
+    async def _live(self, name: str) -> Pod:
+        pods = await self._all()
+        live = [pod for pod in pods if pod.live]
+        found = _named(name, pods) if not _matching(name, live) else _named(name, live)
+        if not found.live:
+            raise PodNotFound(f"pod {found.card.label} is {found.state}: nobody is there to be asked")
+        return found
+
+    async def _all(self) -> Sequence[Pod]:
+        return await self._client.ask(lambda storage: storage.pods())
+
+    def list_sync(self) -> Sequence[PodView]:
+        return self._client.run_sync(self.list())
+
+    def get_sync(self, pod: str) -> PodView:
+        return self._client.run_sync(self.get(pod))
+
+    def quiet_sync(self, pod: str, *, by: str | None = None) -> PodView:
+        return self._client.run_sync(self.quiet(pod, by=by))
+
+    def serve_sync(self, pod: str, *, by: str | None = None) -> PodView:
+        return self._client.run_sync(self.serve(pod, by=by))
+
+    def stop_sync(self, pod: str, *, by: str | None = None) -> PodView:
+        return self._client.run_sync(self.stop(pod, by=by))
+
+    def stacks_sync(self, pod: str, *, timeout: Duration = 5.0, by: str | None = None) -> str:
+        return self._client.run_sync(self.stacks(pod, timeout=timeout, by=by))
+
+
+async def find_warnings(client: Client) -> Sequence[ClusterWarning]:
+    """What is wrong in the cluster and will not mend itself, as far as it shows just now."""
+    queues = await client.ask(lambda storage: storage.queues())
+    pods = await client.ask(lambda storage: storage.pods())
+    due = await client.ask(lambda storage: storage.due_tasks())
+    return warnings.ripe(warnings.find(queues, pods, due))
+
+
+def _named(name: str, pods: Sequence[Pod]) -> Pod:
+    found = _matching(name, pods)
+    if not found:
+        raise PodNotFound(f"there is no pod {name}")
+    if len(found) > 1:
+        ids = ", ".join(pod.card.id[:8] for pod in found[:5])
+        raise PodNotFound(f"{name} may be any of {len(found)} pods: name one by its id ({ids}…)")
+    return found[0]
+
+
+def _matching(name: str, pods: Sequence[Pod]) -> Sequence[Pod]:
+    if exact := [pod for pod in pods if pod.card.id == name]:
+        return exact
+    by_prefix = len(name) >= SHORTEST_PREFIX
+    return [pod for pod in pods if pod.card.label == name or (by_prefix and pod.card.id.startswith(name))]

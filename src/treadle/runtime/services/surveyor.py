@@ -1,0 +1,70 @@
+"""Surveyor: looks at queues and pods for `/metrics`, every fifteen seconds, and only while somebody scrapes.
+
+A scrape itself asks the storage nothing: it would then be slow when the storage is, and a scraper in a hurry would be a
+load. It shows what was last seen, and that is how the Surveyor knows that it is wanted.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from ...core.pod import Pod
+from ...core.queue import QueueStats
+from ...core.rollup import MINUTE
+from ...core.series import finished_by_queue
+from ...core.warnings import DueTask
+from ...ports import Storage
+
+EVERY: Final = 15.0
+WANTED_FOR: Final = 60.0
+PACE_OVER: Final = 300.0  # the drain estimate goes by the last five minutes
+
+
+class Survey(Struct, frozen=True, kw_only=True):
+    """What was seen, and when (by the storage's clock)."""
+
+    at: float
+    queues: Sequence[QueueStats]
+    pods: Sequence[Pod]
+    due_tasks: Sequence[DueTask]
+    finished: dict[str, int]  # queue → jobs that ended in the last PACE_OVER seconds
+
+
+class Surveyor:
+    name = "surveyor"
+    every = EVERY
+    jitter = 0.1
+
+    def __init__(self, storage: Storage) -> None:
+        self.survey: Survey | None = None
+        self._storage = storage
+        self._wanted_at = self._seen_at = -math.inf
+
+    def want(self) -> None:
+        """Somebody scrapes. From any thread."""
+        self._wanted_at = time.monotonic()
+
+    @property
+    def is_wanted(self) -> bool:
+        return time.monotonic() - self._wanted_at < WANTED_FOR
+
+    @property
+    def age(self) -> float:
+        """How old the last survey is; infinite if there is none."""
+        return time.monotonic() - self._seen_at
+
+    async def run_once(self) -> None:
+        now = await self._storage.time()
+        self.survey = Survey(
+            at=now,
+            queues=await self._storage.queues(),
+            pods=await self._storage.pods(),
+            due_tasks=await self._storage.due_tasks(),
+            finished=finished_by_queue(await self._storage.rollups(MINUTE, now - PACE_OVER)),
+        )
+        self._seen_at = time.monotonic()

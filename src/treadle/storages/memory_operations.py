@@ -1,0 +1,148 @@
+"""What the reference storage does for operators of many jobs: operations, audit, failures, retention."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
+
+from ..core import failure, operation, retention
+from ..core.audit import AuditLine
+from ..core.failure import LOOKED_AT, Failures
+from ..core.job import Change, QueueChange, State
+from ..core.operation import UNDER_WAY, Operation
+from ..core.queue import Queue
+from ..ports import Applied, Clock, Pruned
+
+if TYPE_CHECKING:
+    from .memory import _Row  # pyright: ignore[reportPrivateUsage]
+
+
+class MemoryOperations:
+    _clock: Clock
+    _lock: threading.RLock
+    _rows: dict[str, _Row]
+    _held: dict[str, tuple[str, float]]
+    _queues: dict[str, Queue]
+    _operations: dict[str, Operation]
+    _audit: dict[str, AuditLine]
+
+    if TYPE_CHECKING:
+
+        async def apply(self, changes: Sequence[Change | QueueChange]) -> Sequence[Applied]: ...
+
+        def _forget_events(self, job_id: str) -> None: ...
+
+    async def failures(
+        self, *, queue: str | None = None, task: str | None = None, limit: int = 50, most: int = LOOKED_AT
+    ) -> Failures:
+        with self._lock:
+            failed = sorted(
+                (
+                    row.job
+                    for row in self._rows.values()
+                    if row.job.state is State.FAILED
+                    and row.job.errors
+                    and queue in (None, row.job.queue)
+                    and task in (None, row.job.task)
+                ),
+                key=lambda job: job.finished_at or 0.0,
+                reverse=True,
+            )
+            seen = failed[:most]
+            return Failures(groups=failure.group(seen, limit), looked_at=len(seen), capped=len(failed) > most)
+
+    # Operations and the audit ----------------------------------------------------------------------------------------
+
+    async def save_operation(self, operation: Operation, expected: int | None) -> Operation | None:
+        with self._lock:
+            before = self._operations.get(operation.id)
+            if expected is None and before is not None:
+                return before
+            if expected is not None and (before is None or before.version != expected):
+                return None
+            return self._write_operation(operation, before)
+
+    def _write_operation(self, new: Operation, before: Operation | None) -> Operation:
+        row = self._operations[new.id] = operation.written(new, before, self._clock.now())
+        if (line := operation.line(row, before)) is not None:
+            self._audit[line.id] = line
+        return row
+
+    async def operation(self, id: str) -> Operation | None:
+        with self._lock:
+            return self._operations.get(id)
+
+    async def operations(self, limit: int = 50) -> Sequence[Operation]:
+        with self._lock:
+            found = sorted(self._operations.values(), key=lambda each: (each.created_at, each.id), reverse=True)
+            return sorted(found, key=lambda each: each.state not in UNDER_WAY)[:limit]
+
+    async def advance(
+        self, operation: Operation, changes: Sequence[Change], then: Callable[[Sequence[Applied]], Operation]
+    ) -> Operation | None:
+        with self._lock:
+            before = self._operations.get(operation.id)
+            if before is None or before.version != operation.version:
+                return None
+            return self._write_operation(then(await self.apply(changes)), before)
+
+    async def note(self, lines: Sequence[AuditLine]) -> None:
+        with self._lock:
+            now = self._clock.now()
+            for line in lines:
+                self._audit.setdefault(line.id, replace(line, at=now))
+
+    async def audit(self, limit: int = 100, before: str | None = None) -> Sequence[AuditLine]:
+        with self._lock:
+            lines = sorted(self._audit.values(), key=lambda line: (line.at, line.id), reverse=True)
+            if before is not None:
+                ids = [line.id for line in lines]
+                lines = lines[ids.index(before) + 1 :] if before in ids else []
+            return lines[:limit]
+
+    # Retention -------------------------------------------------------------------------------------------------------
+
+    async def prune(
+        self, state: State, *, queue: str | None = None, mark: str | None = None, limit: int = retention.CHUNK
+    ) -> Pruned:
+        with self._lock:
+            now = self._clock.now()
+            rules = retention.rules(self._queues.values(), state, now, queue)
+            ended = sorted(
+                (row.job.finished_at or 0.0, row.seq, id)
+                for id, row in self._rows.items()
+                if row.job.state is state and rules.lets_go(row.job.queue, row.job.finished_at or 0.0)
+            )
+            after = (float(mark.split("/")[0]), int(mark.split("/")[1])) if mark else (float("-inf"), 0)
+            seen = [each for each in ended if each[:2] > after][:limit]
+            gone = [id for _, _, id in seen if not self._still_holds(id, now)]
+            for id in gone:
+                del self._rows[id]
+                self._forget_events(id)
+            more = len(seen) == limit
+            return Pruned(len(gone), f"{seen[-1][0]!r}/{seen[-1][1]}" if more else None)
+
+    def _still_holds(self, id: str, now: float) -> bool:
+        """Whether a success keeps others from being enqueued under its key."""
+        holder, until = self._held.get(self._rows[id].job.unique_key or "", ("", 0.0))
+        return holder == id and until > now
+
+    async def sweep(self) -> Mapping[str, int]:
+        with self._lock:
+            now = self._clock.now()
+            old = now - retention.RECORDS_KEPT
+            over = {
+                "operations": [each.id for each in self._operations.values() if (each.finished_at or now) <= old],
+                "audit": [each.id for each in self._audit.values() if each.at <= old],
+                "keys": [key for key, (_, until) in self._held.items() if until <= now],
+            }
+            for id in over["operations"]:
+                del self._operations[id]
+            for id in over["audit"]:
+                del self._audit[id]
+            for key in over["keys"]:
+                del self._held[key]
+            return {name: len(gone) for name, gone in over.items()}

@@ -1,0 +1,217 @@
+"""Why is it not running: every link of the chain, and their order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from treadle.core.explain import Evidence, Explanation, explain
+from treadle.core.job import ErrorEntry, Job, State
+from treadle.core.pod import Pod, PodCard, PodStats
+from treadle.core.queue import Queue
+
+NOW = 1_700_000_000.0
+
+
+def a_job(**fields: Any) -> Job:
+    given = {"id": "j1", "task": "send", "queue": "mail", "state": State.READY, "run_at": NOW - 60, "created_at": NOW}
+    return Job(**{**given, **fields})
+
+
+def a_pod(label: str = "web-1", *, live: bool = True, queues: Any = None, tasks: Any = ("send",), **fields: Any) -> Pod:
+    card = PodCard(
+        id=label, label=label, host="box", pid=1, version="1", queues=queues or {"mail": 2}, tasks=tasks, lease=30.0
+    )
+    return Pod(card=card, started_at=NOW, beat_at=NOW, lease_left=20.0 if live else -5.0, **fields)
+
+
+def told(job: Job | None = None, **fields: Any) -> Explanation:
+    return explain(Evidence(**{"now": NOW, "job": job or a_job(), "pods": [a_pod()], **fields}))
+
+
+def codes(explanation: Explanation) -> list[str]:
+    return [cause.code for cause in explanation.causes]
+
+
+def test_a_job_that_has_just_become_ready_needs_no_act() -> None:
+    found = told(a_job(run_at=NOW - 0.5))
+    assert codes(found) == ["soon"]
+    assert not found.blocked
+
+
+def test_what_cannot_be_explained_is_said_to_be_so() -> None:
+    found = told()
+    assert codes(found) == ["unexplained"]
+    assert "ready for 1m" in found.summary
+    assert found.causes[0].remedy == "treadle doctor"
+
+
+def test_a_paused_queue_names_who_when_why_and_how_to_resume() -> None:
+    queue = Queue(name="mail", paused=True, paused_by="ada", paused_at=NOW - 60, pause_reason="provider down")
+    found = told(queue=queue)
+    assert found.summary == "ready: queue mail is paused by ada at 2023-11-14 22:12:20Z: provider down"
+    assert found.causes[0].remedy == "treadle queues resume mail"
+    assert found.blocked
+
+
+def test_a_pause_that_ends_by_itself_blocks_nobody() -> None:
+    found = told(queue=Queue(name="mail", paused=True, paused_until=NOW + 60))
+    assert found.summary == "ready: queue mail is paused"
+    assert (found.causes[0].until, found.blocked) == (NOW + 60, False)
+    assert codes(told(queue=Queue(name="mail", paused=True, paused_until=NOW - 1))) == ["unexplained"]
+
+
+def test_a_cooling_queue_says_for_how_long() -> None:
+    found = told(queue=Queue(name="mail", cool_until=NOW + 90))
+    assert found.summary == "ready: queue mail cools down after a throttle for 1m30s more"
+    assert found.causes[0].until == NOW + 90
+    assert codes(told(queue=Queue(name="mail", cool_until=NOW - 90))) == ["unexplained"]
+
+
+def test_all_that_stands_in_the_way_is_told_not_only_the_first() -> None:
+    found = told(queue=Queue(name="mail", paused=True, cool_until=NOW + 5, max_workers=0), pods=[])
+    assert codes(found) == ["paused", "cooling", "no-workers-allowed", "no-pods"]
+
+
+@pytest.mark.parametrize(
+    ("pods", "code", "text"),
+    [
+        ([], "no-pods", "no worker is running"),
+        ([a_pod(live=False)], "no-pods", "no worker is alive"),
+        ([a_pod(queues={"other": 1})], "unserved", "no live worker serves queue mail (they serve other)"),
+        ([a_pod(tasks=("x",))], "unknown-task", "no live worker of queue mail (there is 1) knows task send"),
+        (
+            [a_pod(tasks=("x",)), a_pod("web-2", queues={"other": 1})],
+            "unknown-task",
+            "web-2 knows it, but serves other queues",
+        ),
+        ([a_pod(tasks=("x",)), a_pod("web-2", tasks=())], "unknown-task", "no live worker of queue mail (there are 2)"),
+        ([a_pod(wish="quiet")], "quiet", "claims nothing now: web-1"),
+        ([a_pod(stats=PodStats(quiet=True))], "quiet", "claims nothing now: web-1"),
+    ],
+)
+def test_nobody_who_could_run_it(pods: list[Pod], code: str, text: str) -> None:
+    found = told(pods=pods)
+    assert codes(found)[0] == code
+    assert text in found.summary
+    assert found.blocked
+
+
+def test_a_pod_that_speaks_and_is_not_quiet_can_run_it() -> None:
+    assert codes(told(pods=[a_pod(stats=PodStats())])) == ["unexplained"]
+
+
+def test_many_names_are_cut() -> None:
+    pods = [a_pod(queues={f"q{n}": 1 for n in range(7)})]
+    assert "q0, q1, q2, q3, q4 and 2 more" in told(pods=pods).summary
+
+
+def test_full_slots_say_with_what() -> None:
+    running = [a_job(id=str(n), task=task, state=State.RUNNING) for n, task in enumerate(["big", "send", "big"])]
+    found = told(running=running, running_count=3, pods=[a_pod(), a_pod("web-2", queues={"mail": 1})])
+    assert found.summary == "ready: all 3 slots of queue mail in 2 workers are taken (big ×2, send ×1)"
+    assert codes(told(running_count=2)) == ["slots-full"]
+
+
+def test_the_clusters_limit_is_told_before_the_slots() -> None:
+    found = told(queue=Queue(name="mail", max_workers=1), running_count=1)
+    assert found.summary == "ready: queue mail runs 1 of max_workers 1"
+
+
+def test_a_rate_says_when_the_next_claim_is_possible() -> None:
+    found = told(queue=Queue(name="mail", rate=0.5), next_token=1.25)
+    assert found.summary == "ready: queue mail has used up its rate of 0.5/s: the next claim is possible in 1.2s"
+    assert found.causes[0].until == NOW + 1.25
+    assert codes(told(queue=Queue(name="mail"), next_token=1.0)) == ["unexplained"]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "capped", "text"),
+    [
+        (1, False, "1 job is before it in queue mail"),
+        (1200, False, "1,200 jobs are before it in queue mail"),
+        (10_000, True, "10,000 or more jobs are before it in queue mail"),
+    ],
+)
+def test_the_jobs_before_it(ahead: int, capped: bool, text: str) -> None:
+    assert told(ahead=ahead, ahead_capped=capped).summary == f"ready: {text}"
+
+
+def test_slow_claims_and_crashes_are_told_last() -> None:
+    found = told(a_job(crashes=2), slow_claims="session 42 has held its snapshot for 3,600 s", ahead=1)
+    assert codes(found) == ["behind", "old-snapshot", "suspect"]
+    assert "crashed 2 times" in found.causes[2].text
+    assert "session 42" in found.causes[1].text
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, "scheduled: due in 30s at 2023-11-14 22:13:50Z"),
+        (
+            {"attempt": 2, "errors": (ErrorEntry(attempt=2, kind="error", type="KeyError"),)},
+            "for attempt 3 of 10; the last ended by error: KeyError",
+        ),
+        ({"throttles": 1}, "its queue was throttled once"),
+        ({"snoozes": 3}, "it has snoozed 3 times"),
+        ({"attempt": 2, "errors": (ErrorEntry(attempt=1, kind="error"),), "snoozes": 1}, "it has snoozed once"),
+    ],
+)
+def test_a_scheduled_job_says_when_and_why_so_late(fields: dict[str, Any], text: str) -> None:
+    found = told(a_job(state=State.SCHEDULED, run_at=NOW + 30, **fields))
+    assert text in found.summary
+    assert found.causes[0].until == NOW + 30
+    assert not found.blocked
+
+
+def test_a_scheduled_job_tells_today_what_will_stand_in_its_way() -> None:
+    job = a_job(state=State.SCHEDULED, run_at=NOW + 30)
+    assert codes(told(job, pods=[], queue=Queue(name="mail", paused=True))) == ["scheduled", "paused", "no-pods"]
+
+
+def test_a_running_job_tells_where_since_when_and_until_when() -> None:
+    job = a_job(state=State.RUNNING, pod="web-1", attempt=2, started_at=NOW - 90, deadline=NOW + 10, cancel_wanted=True)
+    found = told(job)
+    assert found.summary == "running: attempt 2 has been running on pod web-1 for 1m30s"
+    assert codes(found) == ["running", "cancel-wanted", "deadline"]
+    assert "has passed" in told(a_job(state=State.RUNNING, pod="web-1", deadline=NOW - 1)).causes[1].text
+
+
+@pytest.mark.parametrize("pods", [[], [a_pod(live=False)]])
+def test_a_run_whose_pod_is_gone_is_stuck_until_its_rescue(pods: list[Pod]) -> None:
+    found = told(a_job(state=State.RUNNING, pod="web-1", attempt=1), pods=pods)
+    assert codes(found) == ["stuck", "running"]
+    assert "is rescued when its lease is over" in found.summary
+
+
+def test_a_run_without_a_pod_can_be_told() -> None:
+    assert "pod ?" in told(a_job(state=State.RUNNING)).summary
+
+
+def test_a_waiting_job_waits_for_the_outside() -> None:
+    assert codes(told(a_job(state=State.WAITING))) == ["waiting"]
+
+
+@pytest.mark.parametrize(
+    ("state", "errors", "text"),
+    [
+        (State.SUCCEEDED, (), "it has succeeded at 2023-11-14 22:13:20Z, at attempt 1"),
+        (State.CANCELLED, (), "it was cancelled at 2023-11-14 22:13:20Z"),
+        (
+            State.FAILED,
+            (ErrorEntry(attempt=1, kind="error", type="KeyError"),),
+            "it has failed at 2023-11-14 22:13:20Z, at attempt 1 of 3: error: KeyError",
+        ),
+        (State.FAILED, (ErrorEntry(attempt=1, kind="poison", message="lost 3 pods"),), "poison: lost 3 pods"),
+    ],
+)
+def test_an_ended_job_tells_how(state: State, errors: Any, text: str) -> None:
+    found = told(a_job(state=state, attempt=1, max_attempts=3, finished_at=NOW, errors=errors))
+    assert text in found.summary
+    assert bool(found.causes[0].remedy) == (state is not State.SUCCEEDED)
+
+
+def test_a_damaged_instant_is_left_out() -> None:
+    assert told(a_job(state=State.SUCCEEDED, finished_at=1e30)).summary == "succeeded: it has succeeded, at attempt 0"
+    assert told(a_job(state=State.SUCCEEDED)).summary == "succeeded: it has succeeded, at attempt 0"

@@ -1,0 +1,106 @@
+"""A queue's live retry override: over the task's rule, under the caller's choice (semantics, areas 0.5 and 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from treadle.core import lifecycle
+from treadle.core.backoff import Retry, decide, override
+from treadle.core.job import ErrorEntry, Job, RetryOverride, State
+from treadle.core.outcome import Raised, Succeeded, TimedOut
+
+MIDDLE = 0.5
+ERROR = ErrorEntry(attempt=1, kind="error", type="ValueError", message="it broke")
+
+
+def a_job(**fields: Any) -> Job:
+    running: dict[str, Any] = {"id": "job", "task": "work", "queue": "mail", "state": State.RUNNING, "token": "token"}
+    return Job(**{**running, "attempt": 1, "max_attempts": 10, **fields})
+
+
+def test_without_an_override_the_rule_is_the_tasks() -> None:
+    retry = Retry(base=3.0)
+    assert override(retry, None) is retry
+    assert override(retry, RetryOverride()) == retry
+
+
+@pytest.mark.parametrize(
+    ("live", "delays"),
+    [
+        (RetryOverride(base=30.0), [30, 60, 120]),
+        (RetryOverride(cap=8.0), [5, 8, 8]),
+        (RetryOverride(curve="fixed"), [5, 5, 5]),
+        (RetryOverride(curve="linear", base=7.0, cap=20.0), [7, 14, 20]),
+    ],
+)
+def test_the_curve_is_the_queues(live: RetryOverride, delays: list[float]) -> None:
+    retry = override(Retry(), live)
+    assert [decide(retry, attempt, None, MIDDLE).delay for attempt in (1, 2, 3)] == delays
+
+
+def test_which_exceptions_are_retried_stays_the_tasks_affair() -> None:
+    retry = override(Retry(give_up_on=KeyError, retry_on=(ValueError,)), RetryOverride(base=30.0))
+    assert decide(retry, 1, KeyError(), MIDDLE).delay is None
+    assert decide(retry, 1, TypeError(), MIDDLE).delay is None
+    assert decide(retry, 1, ValueError(), MIDDLE).delay == 30.0
+
+
+def test_a_tasks_own_function_gives_way_to_a_curve_but_not_to_attempts() -> None:
+    own = Retry.custom(lambda attempt, error: 77.0, give_up_on=KeyError)
+    assert decide(override(own, RetryOverride(max_attempts=3)), 1, None, MIDDLE).delay == 77.0
+    for live, rest in (
+        (RetryOverride(base=30.0), 30.0),
+        (RetryOverride(cap=2.0), 2.0),
+        (RetryOverride(curve="fixed"), 5.0),
+    ):
+        changed = override(own, live)
+        assert decide(changed, 1, None, MIDDLE).delay == rest
+        assert decide(changed, 1, KeyError(), MIDDLE).delay is None
+
+
+def test_a_task_that_is_tried_once_does_not_burn_its_new_attempts_in_moments() -> None:
+    assert decide(override(Retry.none(), RetryOverride(max_attempts=5)), 1, None, MIDDLE).delay == 5.0
+    assert override(Retry.none(), RetryOverride(max_attempts=1)).base == 0.0
+
+
+@pytest.mark.parametrize(
+    ("fields", "live", "state", "delay"),
+    [
+        ({"attempt": 2}, RetryOverride(max_attempts=2), State.FAILED, None),
+        ({"attempt": 2, "pinned": True}, RetryOverride(max_attempts=2), State.SCHEDULED, 10.0),
+        ({"attempt": 2, "max_attempts": None}, RetryOverride(max_attempts=2), State.FAILED, None),
+        ({"attempt": 10}, RetryOverride(max_attempts=20, base=1.0, curve="linear"), State.SCHEDULED, 10.0),
+        ({"attempt": 1}, RetryOverride(base=60.0), State.SCHEDULED, 60.0),
+        ({"attempt": 1, "pinned": True}, RetryOverride(base=60.0), State.SCHEDULED, 60.0),
+        ({"attempt": 1}, None, State.SCHEDULED, 5.0),
+    ],
+)
+def test_a_failed_attempt_under_an_override(
+    fields: dict[str, Any], live: RetryOverride | None, state: State, delay: float | None
+) -> None:
+    for outcome in (Raised(ERROR), TimedOut(ERROR)):
+        change = lifecycle.finish(a_job(**fields), outcome, Retry(), MIDDLE, live)
+        assert (change.to, change.delay) == (state, delay)
+
+
+def test_a_success_is_a_success() -> None:
+    live = RetryOverride(max_attempts=1)
+    assert lifecycle.finish(a_job(), Succeeded("1"), Retry(), MIDDLE, live).to is State.SUCCEEDED
+
+
+def test_the_rescuer_goes_by_it_too() -> None:
+    live = RetryOverride(max_attempts=2, base=60.0)
+    assert lifecycle.expire(a_job(), MIDDLE, live).delay == 60.0
+    assert lifecycle.expire(a_job(attempt=2), MIDDLE, live).to is State.FAILED
+    assert lifecycle.rescue(a_job(), "pod", live).to is State.READY
+    assert lifecycle.rescue(a_job(attempt=2), "pod", live).to is State.FAILED
+    assert lifecycle.rescue(a_job(attempt=2, pinned=True), "pod", live).to is State.READY
+
+
+def test_what_the_task_is_told_of_its_attempts() -> None:
+    assert lifecycle.most_attempts(a_job(), Retry(max_attempts=3)) == 10
+    assert lifecycle.most_attempts(a_job(max_attempts=None), Retry(max_attempts=3)) == 3
+    assert lifecycle.most_attempts(a_job(), Retry(), RetryOverride(max_attempts=4)) == 4
+    assert lifecycle.most_attempts(a_job(pinned=True), Retry(), RetryOverride(max_attempts=4)) == 10

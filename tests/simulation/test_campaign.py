@@ -1,0 +1,41 @@
+"""Seeds of the simulation, and what they notice when a safeguard is switched off."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from treadle.testing.simulation import campaign
+from treadle.testing.simulation.ablations import ABLATIONS, HARMLESS, Ablation
+from treadle.testing.simulation.campaign import REACHED, Result
+
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "500"))
+
+# Where a campaign found each of them first. The search is `make ablations`.
+FOUND_AT = {}
+
+
+def test_a_campaign_breaks_no_promise_and_meets_every_fault() -> None:
+    result = campaign(0, SEEDS)
+    assert [(report.seed, report.broken[0]) for report in result.failed] == []
+    assert result.unlike == []
+    assert result.missing() == {}
+
+
+def test_a_campaign_in_which_a_fault_never_fired_is_red() -> None:
+    result = Result(seeds=1000)
+    result.counts.update(REACHED)
+    assert result.passed
+    result.counts["lost_answer_claim"] = 0
+    assert result.missing() == {"lost_answer_claim": 0}
+    assert not result.passed
+
+
+@pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda each: each.name)
+def test_a_safeguard_that_is_switched_off_is_noticed(ablation: Ablation) -> None:
+    assert ablation.run(FOUND_AT[ablation.name]), f"{ablation.name}: not found at its seed; search it again"
+
+
+def test_two_leaders_are_harmless() -> None:
+    assert [HARMLESS.run(seed) for seed in range(40)] == [[]] * 40

@@ -1,0 +1,167 @@
+"""`app.pods` and `app.warnings()`, on a pod that runs inside the test."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+import pytest
+
+from treadle import App, PodNotFound, Portion, ResultTimeout
+from treadle.config import Limits, Timing
+from treadle.core.errors import ConfigError
+from treadle.core.pod import PodCard
+from treadle.core.warnings import PATIENCE
+from treadle.storages.memory import MemoryStorage
+from treadle.testing.clock import FakeClock
+
+pytestmark = pytest.mark.anyio
+
+QUICK = Timing(lease=3.0, beat=0.2, poll=0.05, grace=1.0, leader_every=0.05, start_jitter=0.0)
+
+
+def an_app(**more: Any) -> App:
+    app = App("memory://", timing=QUICK, **more)
+
+    @app.task(name="hang", queue="mail")
+    async def hang() -> None:
+        await asyncio.sleep(30)
+
+    @app.task(name="count", queue="mail")
+    async def count() -> None: ...
+
+    return app
+
+
+async def test_orders_reach_an_embedded_pod_and_it_ends_when_asked() -> None:
+    app = an_app()
+    async with app.worker(["mail"], label="inside") as pod:
+        found = await app.pods.get("inside")
+        assert found.id == pod.id
+        assert (await app.pods.get(pod.id[:6])).label == "inside"
+        assert (await app.pods.quiet("inside", by="ann")).state == "quiet"
+        async with asyncio.timeout(5):
+            while not pod.orders.quiet:
+                await asyncio.sleep(0.005)
+        await app.enqueue("count")
+        await asyncio.sleep(0.1)
+        assert (await app.jobs.count("state:ready"))["ready"] == 1
+        text = await app.pods.stacks(pod.id)
+        assert "test_orders_reach_an_embedded_pod" in text
+        await app.pods.serve(pod.id)
+        async with asyncio.timeout(5):
+            while (await app.jobs.count("state:succeeded"))["succeeded"] != 1:
+                await asyncio.sleep(0.005)
+        assert (await app.pods.stop("inside", by="ann")).state == "stopping"
+        async with asyncio.timeout(5):
+            await pod.stopped.wait()
+        assert await app.pods.list() == []
+        with pytest.raises(PodNotFound, match="there is no pod inside"):
+            await app.pods.stop("inside")
+
+
+async def test_sync_twins_do_the_same() -> None:
+    app = an_app()
+
+    def ask() -> list[Any]:
+        (pod,) = app.pods.list_sync()
+        return [
+            app.pods.get_sync(pod.id).state,
+            app.pods.quiet_sync(pod.id).wish,
+            app.pods.serve_sync(pod.id).wish,
+            "(event loop)" in app.pods.stacks_sync(pod.id),
+            list(app.warnings_sync()),
+            app.pods.stop_sync(pod.id).wish,
+        ]
+
+    async with app.worker(["mail"]) as pod:
+        assert await asyncio.to_thread(ask) == ["live", "quiet", "serve", True, [], "stop"]
+        async with asyncio.timeout(5):
+            await pod.stopped.wait()
+
+
+def a_card(id: str, **more: Any) -> PodCard:
+    fields: dict[str, Any] = {"label": "web", "host": "h", "pid": 1, "version": "", "queues": {"mail": 1}, "tasks": ()}
+    return PodCard(id=id, lease=30.0, **{**fields, **more})
+
+
+async def test_a_name_must_mean_one_pod_and_the_living_come_first() -> None:
+    clock = FakeClock()
+    storage = MemoryStorage(clock)
+    app = App(storage=storage)
+    await storage.register(a_card("aaaa1"))
+    clock.advance(31)
+    with pytest.raises(PodNotFound, match="pod web is lapsed: nobody is there"):
+        await app.pods.quiet("web")
+    await storage.register(a_card("aaaa2"))
+    assert (await app.pods.quiet("web")).id == "aaaa2"  # the lapsed one of the same label is not meant
+    await storage.register(a_card("aaaa3"))
+    for name in ("web", "aaaa"):
+        with pytest.raises(PodNotFound, match="may be any of"):
+            await app.pods.quiet(name)
+    with pytest.raises(PodNotFound, match=r"there is no pod aaa$"):
+        await app.pods.get("aaa")  # too short to be meant as the beginning of an id
+    assert (await app.pods.get("aaaa3")).id == "aaaa3"
+
+
+async def test_who_does_not_show_its_stacks_is_not_waited_for_for_ever() -> None:
+    storage = MemoryStorage()
+    await storage.register(a_card("aaaa1"))
+    with pytest.raises(ResultTimeout, match="pod web has not shown its stacks within 50ms"):
+        await App(storage=storage).pods.stacks("web", timeout="50ms")
+
+
+async def test_a_pods_total_and_portions_come_from_the_call() -> None:
+    app = an_app()
+    async with app.worker({"mail": 5, "rest": 5}, pod_slots=3, portions={"rest": Portion(least=1)}) as pod:
+        for _ in range(5):
+            await app.enqueue("hang")
+        async with asyncio.timeout(5):
+            while len(pod.roster) < 2:
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(0.1)
+        assert pod.roster.counts() == {"mail": 2}  # the third place is kept for rest
+        assert (await app.pods.list())[0].slots == 3
+        pod.hurry()
+
+
+@pytest.mark.parametrize(
+    ("portions", "word"),
+    [
+        ({"mail": Portion(least=4)}, "minimum places are 4 together, and pod_slots is 3"),
+        ({"mail": Portion(least=-1)}, "queue mail: its least number"),
+        ({"mail": Portion(weight=0)}, "queue mail: its least number"),
+    ],
+)
+async def test_portions_that_cannot_be_are_refused(portions: dict[str, Portion], word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        async with an_app().worker(["mail"], pod_slots=3, portions=portions):
+            pass
+
+
+@pytest.mark.parametrize(("no_lead", "disable"), [(True, frozenset[str]()), (False, frozenset({"services"}))])
+async def test_settings_keep_a_pod_from_leading(no_lead: bool, disable: frozenset[str]) -> None:
+    app = an_app()
+    app.config = dataclasses.replace(app.config, no_lead=no_lead, disable=disable)
+    async with app.worker(["mail"]):
+        await asyncio.sleep(0.15)
+        (pod,) = await app.pods.list()
+        assert (pod.leader, pod.can_lead) == (False, False)
+
+
+async def test_warnings_tell_of_queues_that_nobody_serves_and_tasks_that_nobody_knows() -> None:
+    clock = FakeClock()
+    storage = MemoryStorage(clock)
+    app = App(storage=storage, limits=Limits())
+    await app.enqueue("send", queue="mail")
+    (found,) = await app.warnings()
+    assert (found.kind, found.queue, found.code) == ("unserved", "mail", "TREADLE-D013")
+    clock.advance(PATIENCE - 1)
+    await storage.register(a_card("aaaa1"))
+    assert await app.warnings() == ()
+    clock.advance(1)
+    (found,) = await app.warnings()
+    assert (found.kind, found.task) == ("unknown_task", "send")
+    await storage.register(a_card("aaaa2", tasks=("send",)))
+    assert await app.warnings() == ()
