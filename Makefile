@@ -38,7 +38,7 @@ quick: $(READY)  ## checks, core, memory and SQLite conformance: under two minut
 	$(BIN)/pytest -q -n $(JOBS) tests/core tests/storages tests/runtime -k 'not Postgres and not postgres'
 
 unit: $(READY)
-	$(BIN)/pytest -q -n $(JOBS) tests --ignore=tests/journeys --ignore=tests/journeys_postgres --ignore=tests/core
+	$(BIN)/pytest -q -n $(JOBS) tests --ignore=tests/journeys --ignore=tests/journeys_postgres --ignore=tests/core --ignore=tests/soak --ignore=tests/simulation
 	# Not by pytest-cov: our own pytest plugin is imported before it, and the core with it.
 	$(BIN)/coverage run -m pytest -q tests/core
 	$(BIN)/coverage report --skip-covered --fail-under=100
@@ -46,10 +46,23 @@ unit: $(READY)
 journeys: $(READY)  ## real processes, really killed
 	$(BIN)/pytest -q -n $(JOBS) tests/journeys tests/journeys_postgres
 
-test: check unit journeys  ## everything that gates a change
+simulation: $(READY)
+	$(BIN)/pytest -q tests/simulation
+
+soak-short: $(READY)
+	$(BIN)/pytest -q tests/soak
+
+test: check unit journeys simulation soak-short  ## everything that gates a change
 
 test-postgres-versions: $(READY)  ## the PostgreSQL tests on servers of versions 14 to 18, with a table
 	JOBS=$(JOBS) $(BIN)/python -m tests.postgres_versions
+
+EXAMPLES ?= 2000
+model: $(READY)  ## random programs on all three storages, and the explorer of the protocols: EXAMPLES=2000
+	MODEL_EXAMPLES=$(EXAMPLES) $(BIN)/pytest -q tests/model
+
+interleavings: $(READY)  ## every pair of verbs, every order of their statements, on PostgreSQL and SQLite
+	INTERLEAVINGS=all $(BIN)/pytest -q -n $(JOBS) tests/interleavings
 
 sabotage: $(READY)  ## broken storages, each of which the conformance suite must catch
 	$(BIN)/pytest -q tests/storages/test_sabotage.py -v
@@ -67,7 +80,23 @@ bench: $(READY)  ## jobs per second, beside Huey, medians of interleaved rounds
 bench-postgres: $(READY)  ## the same on PostgreSQL, beside PgQueuer, Procrastinate and awa-pg
 	$(BIN)/python -m benchmarks --suite postgres
 
+SEEDS ?= 100000
+START ?= 0
+simulate: $(READY)  ## a campaign of the simulation on all cores: SEEDS=100000 START=0
+	$(BIN)/python -m treadle.testing.simulation --seeds $(SEEDS) --start $(START)
+
+ablations: $(READY)  ## each safeguard switched off, and the seed at which the simulation notices
+	$(BIN)/python -m treadle.testing.simulation.ablations
+
+MINUTES ?= 10
+STORAGE ?= both
+soak: $(READY)  ## real workers under a nemesis: MINUTES=10 STORAGE=sqlite|postgres|both SEED=… WRITE=1 (into the docs)
+	$(BIN)/python -m tests.soak --minutes $(MINUTES) --storage $(STORAGE) $(if $(SEED),--seed $(SEED)) $(if $(WRITE),--write)
+
+crash-table: $(READY)  ## kill -9 against the peers and against us; writes docs/guarantees.md
+	$(BIN)/python -m benchmarks.crash --write
+
 clean:
 	rm -rf $(VENV) .bench-venvs .postgres-servers .mypy_cache .ruff_cache .hypothesis mutants dist
 
-.PHONY: help setup demo check quick unit journeys test test-postgres-versions sabotage mutants docs bench bench-postgres clean
+.PHONY: help setup demo check quick unit journeys model interleavings simulation simulate ablations soak soak-short crash-table test test-postgres-versions sabotage mutants docs bench bench-postgres clean

@@ -405,6 +405,27 @@ async def test_a_lock_that_others_had_meanwhile_is_lost_even_if_it_is_free_again
     assert list(await app.locks.list()) == []
 
 
+async def test_what_operators_do_to_limits_and_locks_is_in_the_audit() -> None:
+    app = an_app(clock := FakeClock())
+    app.limit("slack", "60/m", burst=3)
+    await app.limits.set("slack", "5/s", burst=9, by="ann")
+    clock.advance(1)
+    async with app.lock("import"):
+        assert await app.locks.free("import", by="ben")
+    clock.advance(1)
+    assert await app.limits.remove("slack", by="cyd")
+    assert not await app.limits.remove("slack")
+    lines = await app.audit.list()
+    assert [(line.act, line.subject, line.by) for line in lines] == [
+        ("limits.remove", "slack", "cyd"),
+        ("locks.free", "import", "ben"),
+        ("limits.set", "slack", "ann"),
+    ]
+    assert lines[-1].detail == "5/s, burst 9"
+    with pytest.raises(ValueError, match="the queues' own rates"):
+        await app.limits.remove("queue:mail")
+
+
 async def test_an_operator_may_free_a_lock() -> None:
     app = an_app()
     await app.lock("import").acquire()

@@ -131,12 +131,13 @@ async def test_one_job_is_moved_and_given_another_priority(app: App) -> None:
 
 async def test_an_edit_of_a_queue_is_in_the_audit(app: App) -> None:
     await app.queues.pause("mail", by="ann", reason="down")
-    await app.queues.resume("mail")
-    await app.queues.set("mail", max_workers=3)
+    await app.queues.resume("mail", by="ben")
+    await app.queues.set("mail", max_workers=3, by="cyd")
     await app.audit.note("deploy", "shop 1.4", by="ci")
     lines = await app.audit.list()
     assert [line.act for line in lines] == ["deploy", "queues.set", "queues.resume", "queues.pause"]
     assert (lines[3].subject, lines[3].by, lines[3].reason) == ("mail", "ann", "down")
+    assert [line.by for line in lines] == ["ci", "cyd", "ben", "ann"]
     assert [line.act for line in await app.audit.list(2, before=lines[1].id)] == ["queues.resume", "queues.pause"]
     await app.close()
 

@@ -281,6 +281,27 @@ async def test_pause_resume_and_reset(app: App, clock: FakeClock) -> None:
     assert (back.expression, back.edited, back.removed_at) == ("0 9 * * MON-FRI", (), None)
 
 
+async def test_what_operators_do_is_in_the_audit(app: App, clock: FakeClock) -> None:
+    """In the same commit as the edit; what was refused leaves nothing."""
+    name = (await app.schedules.add("extra", "every 10m", "t", by="ann")).name
+    for act in (
+        app.schedules.edit(name, priority=3, args={"secret": 1}, by="ben"),
+        app.schedules.pause(name, reason="why", by="cyd"),
+        app.schedules.remove(name, by="dan"),
+    ):
+        clock.advance(1)
+        await act
+    with pytest.raises(Conflict):
+        await app.schedules.resume(name, by="eve")
+    lines = [line for line in await app.audit.list() if line.subject == name]
+    assert [(line.act, line.by, line.detail, line.reason) for line in reversed(lines)] == [
+        ("schedules.add", "ann", "every 10m t", None),
+        ("schedules.set", "ben", "priority, args", None),
+        ("schedules.pause", "cyd", "", "why"),
+        ("schedules.remove", "dan", "", None),
+    ]
+
+
 async def test_fire_now_leaves_the_clock(app: App) -> None:
     await tick(app)
     before = await app.schedules.pause("mornings")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 import sys
 
@@ -25,7 +26,8 @@ async def main(verb: str, *rest: str) -> None:
             await chancy.migrate()
             await chancy.declare(Queue("default", concurrency=4, executor=Chancy.Executor.Async))
         elif verb == "enqueue":
-            from benchmarks.crash import jobs_chancy  # named as the worker can import it
+            # Here this module is __main__, and a job would be named so.
+            jobs_chancy = importlib.import_module("benchmarks.crash.jobs_chancy")
 
             for number in range(int(rest[1])):
                 await chancy.push(jobs_chancy.act.job.with_kwargs(kind=rest[0], number=number))

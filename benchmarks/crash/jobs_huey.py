@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import sys
 
@@ -20,8 +21,8 @@ def act(kind: str, number: int) -> None:
 if __name__ == "__main__":
     verb, *rest = sys.argv[1:]
     if verb == "enqueue":
-        # Named as the consumer names it: here the module is __main__.
-        from benchmarks.crash import jobs_huey
+        # Here this module is __main__, and a job would be named so.
+        jobs_huey = importlib.import_module("benchmarks.crash.jobs_huey")
 
         for number in range(int(rest[1])):
             jobs_huey.act(rest[0], number)

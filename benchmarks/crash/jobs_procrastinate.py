@@ -1,4 +1,4 @@
-"""Procrastinate, as `procrastinate worker` finds it. Fast: its documented recipe for stalled jobs, every five seconds."""
+"""Procrastinate, as `procrastinate worker` finds it. Fast: its recipe for stalled jobs, every 5 s."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ async def act(kind: str, number: int) -> None:
 
 if marks.is_fast():
 
-    @app.periodic(cron="*/5 * * * * *")
+    @app.periodic(cron="* * * * * */5")
     @app.task(name="retry_stalled_jobs", queue="rescue", queueing_lock="retry_stalled_jobs")
     async def retry_stalled_jobs(timestamp: int) -> None:
         for job in await app.job_manager.get_stalled_jobs(seconds_since_heartbeat=3):

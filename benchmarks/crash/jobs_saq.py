@@ -1,4 +1,4 @@
-"""SAQ on PostgreSQL, as its command finds it. Fast: heartbeats, which the job itself must send, and a sweep a second."""
+"""SAQ on PostgreSQL, as its command finds it. Fast: heartbeats, which the job must send, and a sweep a second."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def main(verb: str, *rest: str) -> None:
     await queue.connect()
     if verb == "enqueue":
         # The default timeout of 10 s would end the jobs themselves.
-        own: dict[str, Any] = {"timeout": 120}
+        own: dict[str, Any] = {"timeout": 300}
         own |= {"heartbeat": 3, "retries": 10} if marks.is_fast() else {}
         for number in range(int(rest[1])):
             await queue.enqueue("act", kind=rest[0], number=number, **own)

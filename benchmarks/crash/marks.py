@@ -19,7 +19,7 @@ from pathlib import Path
 
 FILE = "CRASH_MARKS"
 MODE = "CRASH_MODE"  # "default" or "fast"
-HEALTHY = 70.0
+HEALTHY = 150.0
 FOR_EVER = 600.0
 
 

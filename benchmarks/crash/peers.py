@@ -25,6 +25,7 @@ class CrashPeer:
     requirements: tuple[str, ...] = ()
     command: tuple[str, ...] = ()  # of its worker; none: `python -m MODULE work`
     on_sqlite: bool = False
+    poison_in: str = "fast"  # the settings under which a worker-killing job is watched
     failed: str | None = None  # how many have ended as failed, if that is kept
     quick: Mapping[str, str] = field(default_factory=dict[str, str])  # environment of the fast settings
 
@@ -51,25 +52,25 @@ PEERS = [
     CrashPeer(
         name="treadle-sqlite",
         title="Treadle on SQLite",
-        version="this one",
+        version="0.1.0",
         module="jobs_treadle",
         command=_TREADLE,
         on_sqlite=True,
         left="select count(*) from treadle_job where finished_at is null",
         failed="select count(*) from treadle_job where state = 'failed'",
-        default="none",
+        default="nothing set",
         fast=_IN_WORDS,
         quick=_TIMING,
     ),
     CrashPeer(
         name="treadle-postgres",
         title="Treadle on PostgreSQL",
-        version="this one",
+        version="0.1.0",
         module="jobs_treadle",
         command=_TREADLE,
         left="select count(*) from treadle.job",
         failed="select count(*) from treadle.job_history where state = 'failed'",
-        default="none (lease 30 s, scan 5 s)",
+        default="nothing set (lease 30 s, scan 5 s)",
         fast=_IN_WORDS,
         quick=_TIMING,
     ),
@@ -103,7 +104,7 @@ PEERS = [
         module="jobs_pgqueuer",
         requirements=("pgqueuer==1.6.0", "asyncpg==0.32.0", "uvloop==0.23.0"),
         left="select count(*) from pgqueuer",
-        default="none (heartbeat_timeout 30 s)",
+        default="nothing set (heartbeat_timeout 30 s)",
         fast="heartbeat_timeout 3 s, dequeue_timeout 1 s",
     ),
     CrashPeer(
@@ -114,7 +115,7 @@ PEERS = [
         requirements=("awa-pg==0.6.9",),
         left="select count(*) from awa.jobs where state not in ('completed', 'failed', 'cancelled')",
         failed="select count(*) from awa.jobs where state = 'failed'",
-        default="none",
+        default="nothing set",
         fast="heartbeats of 1 s, stale after 3 s, rescue and leader election every 1 s",
     ),
     CrashPeer(
@@ -126,7 +127,8 @@ PEERS = [
         command=("saq", "benchmarks.crash.jobs_saq.settings"),
         left="select count(*) from saq_jobs where status in ('new', 'queued', 'active', 'aborting')",
         failed="select count(*) from saq_jobs where status in ('failed', 'aborted')",
-        default="timeout=120 on the job (its 10 s would end the jobs themselves)",
+        default="timeout=300 on the job, as its 10 s would end jobs of 150 s; without heartbeats nothing is "
+        "swept before the timeout, so that the row follows from this number",
         fast="and heartbeat=3, retries=10, with the job sending beats; sweep every 1 s",
     ),
     CrashPeer(
@@ -137,7 +139,7 @@ PEERS = [
         requirements=("chancy[cli]==0.26.0",),
         left="select count(*) from chancy_jobs where state in ('pending', 'running', 'retrying')",
         failed="select count(*) from chancy_jobs where state = 'failed'",
-        default="none (heartbeat_timeout 90 s, recovery every 60 s)",
+        default="nothing set (heartbeat_timeout 90 s, recovery every 60 s)",
         fast="heartbeats of 1 s, timeout 3 s, recovery and leadership every 1 s",
     ),
     CrashPeer(
@@ -148,7 +150,8 @@ PEERS = [
         requirements=("dbos==3.3.0",),
         left="select count(*) from dbos.workflow_status where status in ('ENQUEUED', 'PENDING')",
         failed="select count(*) from dbos.workflow_status where status in ('ERROR', 'MAX_RECOVERY_ATTEMPTS_EXCEEDED')",
-        default="none (all processes are the executor `local`)",
+        default="nothing set (all processes are the executor `local`)",
         fast="an executor id for each process, as its documentation asks",
+        poison_in="default",
     ),
 ]

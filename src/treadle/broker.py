@@ -96,13 +96,13 @@ class Broker:
         self,
         ask: Callable[[Callable[[Storage], Awaitable[Any]]], Awaitable[Any]],
         *,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self.declared: dict[str, tuple[int, float]] = {}  # in code: scope → (capacity, refill)
         self.limited: Counter[str] = Counter()  # scope → how often somebody had to wait, or was refused
         self._ask_storage = ask
-        self._clock = clock
+        self._clock = clock or time.monotonic  # looked up now: a simulation has its own
         self._sleep = sleep
         self._stocks: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, _Stock]] = WeakKeyDictionary()
 

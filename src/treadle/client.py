@@ -29,6 +29,7 @@ from .core.errors import ConfigError, Conflict, JobNotFound, ResultTimeout, Stor
 from .core.event import of_change
 from .core.explain import explain
 from .core.job import TERMINAL, Change, Job, NewJob, State, UniqueClaim
+from .core.rollup import MOST_PAIRS, OTHER
 from .core.unique import Unique
 from .core.view import ExplanationView, JobView, explanation_view, job_view
 from .evidence import gather
@@ -221,12 +222,17 @@ class Client:
         except StorageUnavailable:
             await self._sleep(PAUSES[0])
             inserted = await self.ask(lambda storage: storage.insert(jobs), PAUSES[1:])
-        self.produced.update([(each.outcome, job.queue, job.task) for job, each in zip(jobs, inserted, strict=True)])
+        self._count([(each.outcome, job.queue, job.task) for job, each in zip(jobs, inserted, strict=True)])
         if self._hooks.enqueued:
             for job, each in zip(jobs, inserted, strict=True):
                 if each.outcome == "inserted":
                     self._hooks.tell("enqueued", _as_job(job))
         return inserted
+
+    def _count(self, made: list[tuple[str, str, str]]) -> None:
+        if len(self.produced) >= MOST_PAIRS:  # names may come from outside: neither memory nor labels grow with them
+            made = [each if each in self.produced else (each[0], OTHER, OTHER) for each in made]
+        self.produced.update(made)
 
     async def _storage_within(self) -> Storage:
         try:

@@ -28,9 +28,10 @@ async def gather(storage: Storage, job_id: str) -> Evidence:
     now = await storage.time()
     pods = await storage.pods()
     if job.state in (State.SCHEDULED, State.READY):
-        queue = next((each.queue for each in await storage.queues() if each.queue.name == job.queue), None)
+        stats = next((each for each in await storage.queues() if each.queue.name == job.queue), None)
     else:
-        queue = None
+        stats = None
+    queue = None if stats is None else stats.queue
     if job.state is not State.READY:
         return Evidence(now=now, job=job, queue=queue, pods=pods)
     running = await storage.find(Query(filter=filters.parse(f'queue:"{job.queue}" state:running'), limit=_SOME))
@@ -50,7 +51,7 @@ async def gather(storage: Storage, job_id: str) -> Evidence:
         queue=queue,
         pods=pods,
         running=running.jobs,
-        running_count=len(running.jobs),
+        running_count=len(running.jobs) if stats is None else max(stats.running, len(running.jobs)),
         ahead=min(ahead, CAP),
         ahead_capped=ahead >= CAP,
         next_token=next_token,

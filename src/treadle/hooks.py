@@ -1,6 +1,9 @@
 """Hooks watch. They are told after the commit, best effort: a hook that fails is logged and counted, and the job never
 hears of it. What must happen with a job's finish is a follow-up (`ctx.follow`), not a hook.
 
+`enqueued` is told where somebody called an enqueue. A follow-up and a job that a schedule fires have no such caller:
+they are written with a finish or a fire, by whichever pod that was, and `started` is the first that is told of them.
+
 A plain function is called at once, on the loop that wrote: it must be quick. A coroutine function runs beside it.
 """
 

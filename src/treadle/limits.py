@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Final
 
-from .client import Client
+from .client import Client, new_id
 from .core import limit as limiting
 from .core import names
+from .core.audit import AuditLine
 from .core.duration import Duration, seconds, words
 from .core.errors import Conflict, LockHeld, LockLost, RateLimited, UnknownLimit
 from .core.limit import Bucket
@@ -76,7 +77,13 @@ class RateLimits:
         return found[name]
 
     async def set(
-        self, name: str, rate: float | str, *, burst: int | None = None, version: int | None = None
+        self,
+        name: str,
+        rate: float | str,
+        *,
+        burst: int | None = None,
+        by: str | None = None,
+        version: int | None = None,
     ) -> LimitView:
         """Make a limit, or change it: so many tokens (`"100/m"`), at most `burst` at once (None: what a second gives,
         at least 1). Tokens are cut to the new burst. A `version` refuses the edit of something that somebody else has
@@ -84,7 +91,9 @@ class RateLimits:
         limiting.check_scope(name)
         capacity, refill = limiting.check_rate(rate, burst)
         await self._seed(name)
-        saved = await self._client.ask(lambda storage: storage.save_limit(name, capacity, refill, version))
+        said = f"{rate_words(refill)}, burst {capacity}"
+        line = AuditLine(id=new_id(), act="limits.set", subject=name, by=by, detail=said)
+        saved = await self._client.ask(lambda storage: storage.save_limit(name, capacity, refill, version, line=line))
         if saved is None:
             raise Conflict(f"limit {name} has changed meanwhile: read it again")
         return _limit_view(saved)
@@ -93,9 +102,12 @@ class RateLimits:
         """Empty it: the far side has refused. It refills by its rate. UnknownLimit."""
         await self._client.broker.drain(name)
 
-    async def remove(self, name: str) -> bool:
-        """Forget it; whether it was there. A limit that code declares comes back with its declared rate."""
-        return await self._client.ask(lambda storage: storage.remove_limit(name))
+    async def remove(self, name: str, *, by: str | None = None) -> bool:
+        """Forget it; whether it was there. A limit that code declares comes back with its declared rate. A queue's own
+        rate cannot be forgotten so: ValueError."""
+        limiting.check_scope(name)
+        line = AuditLine(id=new_id(), act="limits.remove", subject=name, by=by)
+        return await self._client.ask(lambda storage: storage.remove_limit(name, line=line))
 
     async def _seed(self, name: str) -> None:
         # Version 1 is what the code declares, so that an edit is told from it.
@@ -112,15 +124,21 @@ class RateLimits:
         return self._client.run_sync(self.get(name))
 
     def set_sync(
-        self, name: str, rate: float | str, *, burst: int | None = None, version: int | None = None
+        self,
+        name: str,
+        rate: float | str,
+        *,
+        burst: int | None = None,
+        by: str | None = None,
+        version: int | None = None,
     ) -> LimitView:
-        return self._client.run_sync(self.set(name, rate, burst=burst, version=version))
+        return self._client.run_sync(self.set(name, rate, burst=burst, by=by, version=version))
 
     def drain_sync(self, name: str) -> None:
         self._client.run_sync(self.drain(name))
 
-    def remove_sync(self, name: str) -> bool:
-        return self._client.run_sync(self.remove(name))
+    def remove_sync(self, name: str, *, by: str | None = None) -> bool:
+        return self._client.run_sync(self.remove(name, by=by))
 
 
 class Lock:
@@ -226,15 +244,16 @@ class Locks:
         found = await self._client.ask(lambda storage: storage.locks())
         return [LockView(name=lock.name, owner=lock.owner, fence=lock.fence, left=lock.left) for lock in found]
 
-    async def free(self, name: str) -> bool:
+    async def free(self, name: str, *, by: str | None = None) -> bool:
         """Take it away from whoever holds it; whether somebody did. Its holder is not told: its next `renew` fails."""
-        return await self._client.ask(lambda storage: storage.free(name, None))
+        line = AuditLine(id=new_id(), act="locks.free", subject=name, by=by)
+        return await self._client.ask(lambda storage: storage.free(name, None, line=line))
 
     def list_sync(self) -> Sequence[LockView]:
         return self._client.run_sync(self.list())
 
-    def free_sync(self, name: str) -> bool:
-        return self._client.run_sync(self.free(name))
+    def free_sync(self, name: str, *, by: str | None = None) -> bool:
+        return self._client.run_sync(self.free(name, by=by))
 
 
 def _somebody() -> str:

@@ -97,14 +97,14 @@ class Operations:
     async def get(self, operation_id: str) -> OperationView:
         return operation_view(await self._get(operation_id))
 
-    async def stop(self, operation_id: str) -> OperationView:
+    async def stop(self, operation_id: str, *, by: str | None = None) -> OperationView:
         """It stops before the next chunk. Conflict if it is over already."""
-        return await self._edit(operation_id, operating.stop, "it is over")
+        return await self._edit(operation_id, lambda found: operating.stop(found, by), "it is over")
 
-    async def resume(self, operation_id: str, *, attended: bool = False) -> OperationView:
+    async def resume(self, operation_id: str, *, attended: bool = False, by: str | None = None) -> OperationView:
         """Go on with one that was stopped, has failed or lost whoever worked on it. Conflict if it is finished."""
         return await self._edit(
-            operation_id, lambda found: operating.resume(found, attended=attended), "nothing is left to do"
+            operation_id, lambda found: operating.resume(found, attended=attended, by=by), "nothing is left to do"
         )
 
     async def wait(self, operation_id: str, timeout: Duration | None = None) -> OperationView:
@@ -158,11 +158,11 @@ class Operations:
     def get_sync(self, operation_id: str) -> OperationView:
         return self._client.run_sync(self.get(operation_id))
 
-    def stop_sync(self, operation_id: str) -> OperationView:
-        return self._client.run_sync(self.stop(operation_id))
+    def stop_sync(self, operation_id: str, *, by: str | None = None) -> OperationView:
+        return self._client.run_sync(self.stop(operation_id, by=by))
 
-    def resume_sync(self, operation_id: str, *, attended: bool = False) -> OperationView:
-        return self._client.run_sync(self.resume(operation_id, attended=attended))
+    def resume_sync(self, operation_id: str, *, attended: bool = False, by: str | None = None) -> OperationView:
+        return self._client.run_sync(self.resume(operation_id, attended=attended, by=by))
 
     def wait_sync(self, operation_id: str, timeout: Duration | None = None) -> OperationView:
         return self._client.run_sync(self.wait(operation_id, timeout))

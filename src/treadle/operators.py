@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, Literal, Unpack
 
+from msgspec.structs import replace
+
 from .client import MOST_ROUNDS, Client, new_id
 from .context import CancelAnswer, instant
-from .core import audit, catalog, lifecycle, names, retention, settings
+from .core import catalog, lifecycle, names, retention, settings
 from .core import filter as filters
 from .core.duration import Duration, seconds
 from .core.errors import Conflict
@@ -221,6 +223,7 @@ class Queues:
             QueueChange(
                 name=name,
                 version=version,
+                by=by,
                 paused=True,
                 paused_by=by,
                 pause_reason=reason,
@@ -228,10 +231,12 @@ class Queues:
             ),
         )
 
-    async def resume(self, name: str, *, version: int | None = None) -> QueueView:
-        return await self._edit(name, QueueChange(name=name, version=version, paused=False))
+    async def resume(self, name: str, *, by: str | None = None, version: int | None = None) -> QueueView:
+        return await self._edit(name, QueueChange(name=name, version=version, by=by, paused=False))
 
-    async def set(self, name: str, *, version: int | None = None, **given: Unpack[QueueSettings]) -> QueueView:
+    async def set(
+        self, name: str, *, by: str | None = None, version: int | None = None, **given: Unpack[QueueSettings]
+    ) -> QueueView:
         """Live settings: `rate="100/m"`, `max_workers=10`, `keep_failed="forever"` …; None goes back to the built-in.
 
         What is left out stays. ValueError if one of them makes no sense; then nothing is written.
@@ -239,35 +244,39 @@ class Queues:
         names.check_name("queue", name)
         wanted = settings.read(given)
         if not settings.is_partial(wanted):
-            return await self._edit(name, settings.change(name, wanted, version, None))
+            return await self._edit(name, replace(settings.change(name, wanted, version, None), by=by))
         # The parts of the retry override are one value of the row: what is not named must be read first.
         for _ in range(MOST_ROUNDS):
             row = await self._row(name)
             change = settings.change(name, wanted, row.version if version is None else version, row.retry)
-            applied = await self._send(change)
+            applied = await self._send(replace(change, by=by))
             if applied.accepted:
                 return await self.get(name)
             if version is not None:
                 raise Conflict(applied.error or f"queue {name} was changed by somebody else")
         raise Conflict(f"queue {name} changes faster than it can be edited; try again")
 
-    async def scale(self, name: str, max_workers: int | None, *, version: int | None = None) -> QueueView:
+    async def scale(
+        self, name: str, max_workers: int | None, *, by: str | None = None, version: int | None = None
+    ) -> QueueView:
         """At most so many jobs at once in the whole cluster; 0 claims nothing, None sets no limit. Lowering it cancels
         no run: nothing is claimed until there are fewer."""
-        return await self.set(name, version=version, max_workers=max_workers)
+        return await self.set(name, by=by, version=version, max_workers=max_workers)
 
     async def _row(self, name: str) -> Queue:
         stats = await self._client.ask(lambda storage: storage.queues())
         return next((each.queue for each in stats if each.queue.name == name), Queue(name=name))
 
-    async def warm(self, name: str, *, version: int | None = None) -> QueueView:
+    async def warm(self, name: str, *, by: str | None = None, version: int | None = None) -> QueueView:
         """End its cool-down at once."""
-        return await self._edit(name, QueueChange(name=name, version=version, cool_until=None))
+        return await self._edit(name, QueueChange(name=name, version=version, by=by, cool_until=None))
 
-    async def cool(self, name: str, duration: Duration, *, version: int | None = None) -> QueueView:
+    async def cool(
+        self, name: str, duration: Duration, *, by: str | None = None, version: int | None = None
+    ) -> QueueView:
         """Claim nothing from it for so long, as after a Throttle."""
         until = seconds(duration, "duration") + await self._client.ask(lambda storage: storage.time())
-        return await self._edit(name, QueueChange(name=name, version=version, cool_until=until))
+        return await self._edit(name, QueueChange(name=name, version=version, by=by, cool_until=until))
 
     async def _edit(self, name: str, change: QueueChange) -> QueueView:
         names.check_name("queue", name)
@@ -277,10 +286,8 @@ class Queues:
         return await self.get(name)
 
     async def _send(self, change: QueueChange) -> Applied:
-        (applied,) = await self._client.ask(lambda storage: storage.apply((change,)))
-        if applied.accepted:
-            line = audit.of_queue(new_id(), change)
-            await self._client.ask(lambda storage: storage.note((line,)))
+        sent = replace(change, audit=new_id())
+        (applied,) = await self._client.ask(lambda storage: storage.apply((sent,)))
         return applied
 
     async def prune(self, name: str) -> int:
@@ -320,20 +327,26 @@ class Queues:
     ) -> QueueView:
         return self._client.run_sync(self.pause(name, reason=reason, until=until, by=by, version=version))
 
-    def resume_sync(self, name: str, *, version: int | None = None) -> QueueView:
-        return self._client.run_sync(self.resume(name, version=version))
+    def resume_sync(self, name: str, *, by: str | None = None, version: int | None = None) -> QueueView:
+        return self._client.run_sync(self.resume(name, by=by, version=version))
 
-    def set_sync(self, name: str, *, version: int | None = None, **given: Unpack[QueueSettings]) -> QueueView:
-        return self._client.run_sync(self.set(name, version=version, **given))
+    def set_sync(
+        self, name: str, *, by: str | None = None, version: int | None = None, **given: Unpack[QueueSettings]
+    ) -> QueueView:
+        return self._client.run_sync(self.set(name, by=by, version=version, **given))
 
-    def scale_sync(self, name: str, max_workers: int | None, *, version: int | None = None) -> QueueView:
-        return self._client.run_sync(self.scale(name, max_workers, version=version))
+    def scale_sync(
+        self, name: str, max_workers: int | None, *, by: str | None = None, version: int | None = None
+    ) -> QueueView:
+        return self._client.run_sync(self.scale(name, max_workers, by=by, version=version))
 
-    def cool_sync(self, name: str, duration: Duration, *, version: int | None = None) -> QueueView:
-        return self._client.run_sync(self.cool(name, duration, version=version))
+    def cool_sync(
+        self, name: str, duration: Duration, *, by: str | None = None, version: int | None = None
+    ) -> QueueView:
+        return self._client.run_sync(self.cool(name, duration, by=by, version=version))
 
-    def warm_sync(self, name: str, *, version: int | None = None) -> QueueView:
-        return self._client.run_sync(self.warm(name, version=version))
+    def warm_sync(self, name: str, *, by: str | None = None, version: int | None = None) -> QueueView:
+        return self._client.run_sync(self.warm(name, by=by, version=version))
 
 
 class Catalog:

@@ -398,10 +398,13 @@ class Storage(Protocol):
         be later than it."""
         ...
 
-    async def save_schedule(self, schedule: Schedule, expected_version: int, *, cursor: float | None = None) -> bool:
+    async def save_schedule(
+        self, schedule: Schedule, expected_version: int, *, cursor: float | None = None, line: AuditLine | None = None
+    ) -> bool:
         """Write a definition over the version before it; with 0 there must be none yet. False: another version is
         there. It leaves the progress, which a fire may be writing at the same time; only a cursor that is given moves.
-        Sent again, it finds its own work and answers as the first time."""
+        Sent again, it finds its own work and answers as the first time. A `line` goes into the audit with it, in the
+        same commit; so it is with the other verbs that take one."""
         ...
 
     async def fire(self, wish: Fire) -> Fired:
@@ -430,16 +433,19 @@ class Storage(Protocol):
         """All buckets as they stand now, by name."""
         ...
 
-    async def save_limit(self, scope: str, capacity: int, refill: float, expected: int | None = None) -> Bucket | None:
+    async def save_limit(
+        self, scope: str, capacity: int, refill: float, expected: int | None = None, *, line: AuditLine | None = None
+    ) -> Bucket | None:
         """Make or change a limit; with `expected`, only if that is its version (0: only if it is not there). The
-        bucket as it is now, or None if another version is there."""
+        bucket as it is now, or None if another version is there. With a `line` that the audit has, it was written
+        before: that is so for the next two verbs, too."""
         ...
 
     async def drain_limit(self, scope: str) -> bool:
         """Empty a bucket. Whether there is one."""
         ...
 
-    async def remove_limit(self, scope: str) -> bool:
+    async def remove_limit(self, scope: str, *, line: AuditLine | None = None) -> bool:
         """Whether it was there."""
         ...
 
@@ -449,7 +455,7 @@ class Storage(Protocol):
         or swept meanwhile. A lock that is over may be taken by anybody."""
         ...
 
-    async def free(self, name: str, owner: str | None) -> bool:
+    async def free(self, name: str, owner: str | None, *, line: AuditLine | None = None) -> bool:
         """Let go of a lock that `owner` has (None: whoever has it). Whether it was so."""
         ...
 

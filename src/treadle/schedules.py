@@ -13,8 +13,9 @@ from typing import Any, Final, Literal
 
 from .client import Client, new_id
 from .context import Call, Handle, Options, amend
-from .core import firing, names, payload
+from .core import cron, firing, names, payload
 from .core import schedule as scheduling
+from .core.audit import AuditLine
 from .core.duration import Duration, seconds
 from .core.errors import Conflict, ScheduleNotFound
 from .core.schedule import Edit, Misfire, Overlap, Schedule
@@ -84,6 +85,10 @@ class Schedules:
         """Make a schedule, also in the place of one that was removed. `expression` is a cron line or `every 10m`.
         Conflict if the name is taken."""
         names.check_name("schedule", name)
+        if first not in (None, "now"):
+            raise ValueError(f'first must be "now" or left out, not {first!r}')
+        if first == "now" and not isinstance(cron.parse(expression), cron.Interval):
+            raise ValueError('first="now" is for intervals; to enqueue one job at once, fire the schedule')
         job = self._client.prepare(self._call(task, args or {}, {"queue": queue, "priority": priority}))
         plan = scheduling.plan_of(
             job,
@@ -101,7 +106,8 @@ class Schedules:
                 raise Conflict(f"there is a schedule {name} already: edit it, or choose another name")
             return scheduling.add(name, plan, now, by=by, at_once=first == "now", over=existing)
 
-        return await self._write(name, decide, None)
+        line = AuditLine(id=new_id(), act="schedules.add", subject=name, by=by, detail=f"{expression} {task}")
+        return await self._write(line, decide, None)
 
     async def edit(
         self,
@@ -139,7 +145,9 @@ class Schedules:
                 fields["args"] = self._call(schedule.plan.task, args, {}).args
             return scheduling.edit(schedule, fields, now, by=by)
 
-        return await self._change(name, decide, version)
+        # The names alone: arguments may be nobody else's business.
+        changed = ", ".join([*fields, *(["args"] if args is not None else [])])
+        return await self._change("set", name, by, decide, version, detail=changed)
 
     async def pause(
         self, name: str, *, reason: str | None = None, by: str | None = None, version: int | None = None
@@ -148,21 +156,30 @@ class Schedules:
         if reason is not None:
             names.check_reason(reason)
         return await self._change(
-            name, lambda now, schedule: scheduling.pause(schedule, now, by=by, reason=reason), version
+            "pause",
+            name,
+            by,
+            lambda now, schedule: scheduling.pause(schedule, now, by=by, reason=reason),
+            version,
+            reason=reason,
         )
 
     async def resume(self, name: str, *, by: str | None = None, version: int | None = None) -> ScheduleView:
         """Fire again from now on. What would have fired meanwhile was not missed."""
-        return await self._change(name, lambda now, schedule: scheduling.resume(schedule, now, by=by), version)
+        return await self._change(
+            "resume", name, by, lambda now, schedule: scheduling.resume(schedule, now, by=by), version
+        )
 
     async def remove(self, name: str, *, by: str | None = None, version: int | None = None) -> ScheduleView:
         """Fire it no more. Its tombstone stays, so that the next deploy does not bring it back; `reset` does."""
-        return await self._change(name, lambda now, schedule: scheduling.remove(schedule, now, by=by), version)
+        return await self._change(
+            "remove", name, by, lambda now, schedule: scheduling.remove(schedule, now, by=by), version
+        )
 
-    async def reset(self, name: str, *, version: int | None = None) -> ScheduleView:
+    async def reset(self, name: str, *, by: str | None = None, version: int | None = None) -> ScheduleView:
         """As its code declares it, whatever operators did, removal too."""
         return await self._change(
-            name, lambda now, schedule: scheduling.reset(schedule, now), version, though_removed=True
+            "reset", name, by, lambda now, schedule: scheduling.reset(schedule, now), version, though_removed=True
         )
 
     async def fire(self, name: str) -> Handle[Any]:
@@ -171,6 +188,8 @@ class Schedules:
         for _ in range(MOST_ROUNDS):
             now, schedule = await self._find(name)
             self._must_be_there(schedule)
+            if not schedule.readable:
+                raise Conflict(f"schedule {name} cannot be fired: {schedule.progress.last_error}")
             wish = firing.fire_now(schedule, now, job_id)
             fired = await self._client.ask(lambda storage, wish=wish: storage.fire(wish))  # type: ignore[misc]
             if fired.outcome != "stale":
@@ -180,10 +199,14 @@ class Schedules:
 
     async def _change(
         self,
+        act: str,
         name: str,
+        by: str | None,
         decide: Callable[[float, Schedule], Edit],
         version: int | None,
         *,
+        detail: str = "",
+        reason: str | None = None,
         though_removed: bool = False,
     ) -> ScheduleView:
         def checked(now: float, existing: Schedule | None) -> Edit:
@@ -193,11 +216,13 @@ class Schedules:
             return decide(now, existing)
 
         await self._find(name)
-        return await self._write(name, checked, version)
+        line = AuditLine(id=new_id(), act=f"schedules.{act}", subject=name, by=by, reason=reason, detail=detail)
+        return await self._write(line, checked, version)
 
     async def _write(
-        self, name: str, decide: Callable[[float, Schedule | None], Edit], version: int | None
+        self, line: AuditLine, decide: Callable[[float, Schedule | None], Edit], version: int | None
     ) -> ScheduleView:
+        name = line.subject
         for _ in range(MOST_ROUNDS):
             now, found = await self._client.ask(lambda storage: storage.schedules())
             existing = next((each for each in found if each.name == name), None)
@@ -206,7 +231,7 @@ class Schedules:
             edit = decide(now, existing)
             saved = await self._client.ask(
                 lambda storage, edit=edit: storage.save_schedule(  # type: ignore[misc]
-                    edit.schedule, edit.expected, cursor=edit.cursor
+                    edit.schedule, edit.expected, cursor=edit.cursor, line=line
                 )
             )
             if saved:
@@ -332,8 +357,8 @@ class Schedules:
     def remove_sync(self, name: str, *, by: str | None = None, version: int | None = None) -> ScheduleView:
         return self._client.run_sync(self.remove(name, by=by, version=version))
 
-    def reset_sync(self, name: str, *, version: int | None = None) -> ScheduleView:
-        return self._client.run_sync(self.reset(name, version=version))
+    def reset_sync(self, name: str, *, by: str | None = None, version: int | None = None) -> ScheduleView:
+        return self._client.run_sync(self.reset(name, by=by, version=version))
 
     def fire_sync(self, name: str) -> Handle[Any]:
         return self._client.run_sync(self.fire(name))

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
 
 from treadle.cli import checks
+from treadle.core import schedule as scheduling
 from treadle.core.job import Job, State
+from treadle.core.schedule import Plan, Progress, Schedule
 from treadle.core.view import PodView, QueueView, job_view
 from treadle.core.warnings import ClusterWarning
 from treadle.ports import Fact, SchemaStatus
@@ -138,3 +143,33 @@ def test_every_code_is_written_as_people_search_for_it() -> None:
         checks.stuck({}, has_pods=True),
     ]
     assert all(fact.code.startswith("TREADLE-D0") and len(fact.code) == 12 for fact in facts)
+
+
+def a_schedule(cursor: float, **fields: Any) -> Schedule:
+    made = scheduling.add("poll", scheduling.check(Plan(expression="every 10s", task="t", queue="q")), 1000.0)
+    progress = Progress(cursor=cursor, last_error=fields.pop("error", None))
+    return msgspec.structs.replace(made.schedule, progress=progress, **fields)
+
+
+def test_a_schedule_that_is_not_fired_is_late() -> None:
+    (fine,) = checks.schedules([a_schedule(1000.0)], 1040.0, has_leader=True)
+    assert (fine.code, fine.level) == ("TREADLE-D016", "ok")
+    (late,) = checks.schedules([a_schedule(1000.0)], 1100.0, has_leader=True)
+    assert (late.code, late.level) == ("TREADLE-D016", "error")
+    assert "poll should have fired 1m30s ago" in late.text
+    (alone,) = checks.schedules([a_schedule(1000.0)], 1100.0, has_leader=False)
+    assert (alone.level, "may lead" in alone.remedy) == ("warn", True)
+
+
+def test_a_schedule_that_was_removed_or_waits_is_not_late() -> None:
+    assert checks.schedules([a_schedule(1000.0, removed_at=1001.0)], 9000.0, has_leader=True) == []
+    paused = msgspec.structs.replace(a_schedule(1000.0).plan, paused=True)
+    (fine,) = checks.schedules([a_schedule(1000.0, plan=paused)], 9000.0, has_leader=True)
+    assert fine.level == "ok"
+
+
+def test_a_schedule_that_cannot_be_fired_says_why() -> None:
+    unread = scheduling.of_text("poll", 1, "{", "{}")
+    for each in (a_schedule(1000.0, error="out of range"), unread):
+        (fact,) = checks.schedules([each], 1001.0, has_leader=True)
+        assert (fact.code, fact.level) == ("TREADLE-D017", "error")

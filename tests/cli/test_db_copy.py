@@ -30,6 +30,7 @@ from treadle.core.record import Record, differing, returned
 from treadle.core.rollup import MINUTE, Rollup
 from treadle.core.schedule import Plan
 from treadle.ports import Storage
+from treadle.runtime.services.operator import work
 from treadle.storages.postgres import copy as postgres_copy
 from treadle.storages.sqlite import copy as sqlite_copy
 from treadle.testing.conformance.builders import a_job, a_pod, a_token, a_unique_job, an_id, failing, finished, want
@@ -206,6 +207,24 @@ def test_from_sqlite_to_postgres_and_back(treadle: Treadle, folder: Path, url: s
     again = treadle("db", "copy", url, postgres, "--json")
     assert again.code == 0
     assert again.object["rows"]["job"] == {"same": 5_002}
+
+
+def test_an_operation_goes_on_in_the_other_storage(treadle: Treadle, url: str, postgres: str) -> None:
+    """How far it had come is said in the words of one storage, and means nothing to the other."""
+    for _ in range(5):
+        Store(url).enqueue(queue="mail")
+
+    async def begin(storage: Storage) -> str:
+        saved = await storage.save_operation(operation.new(an_id(), "cancel", "queue:mail"), None)
+        assert saved is not None
+        assert await work(storage, saved, 2)
+        return saved.id
+
+    id = on(url, begin)
+    assert treadle("db", "copy", url, postgres, "--json").code == 0
+    assert treadle("db", "copy", url, postgres, "--json").code == 0  # again, it is the same
+    done = treadle("operations", "resume", id, "--json", "--url", postgres).object
+    assert (done["state"], done["changed"]) == ("finished", 5)
 
 
 def test_jobs_go_on_where_they_were(treadle: Treadle, folder: Path, url: str, postgres: str) -> None:

@@ -69,6 +69,8 @@ def test_nothing_to_do_is_not_asked_about(treadle: Treadle, store: Store) -> Non
     store.enqueue()
     ran = treadle("jobs", "cancel", "state:failed")
     assert (ran.code, ran.err) == (0, "no job matches\n")
+    told = treadle("jobs", "cancel", "state:failed", "--json").object
+    assert (told["act"], told["state"], told["matched"], told["changed"]) == ("cancel", "finished", 0, 0)
 
 
 def test_in_production_yes_also_needs_the_environments_name(treadle: Treadle, store: Store, folder: Path) -> None:

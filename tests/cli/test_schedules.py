@@ -107,3 +107,19 @@ def test_in_production_it_asks(treadle: Treadle, store: Store, folder: Path) -> 
     assert treadle("schedules", "pause", "nightly", "--yes").code != 0
     assert treadle("schedules", "pause", "nightly", "--yes", "--env", "prod").code == 0
     assert treadle("schedules", "fire", "nightly", "--yes").code != 0
+
+
+def test_a_reason_that_is_too_long_is_a_usage_error(treadle: Treadle, store: Store) -> None:
+    store.enqueue(queue="mail")
+    treadle("schedules", "add", "nightly", "0 3 * * *", "shop.tidy")
+    for line in (["schedules", "pause", "nightly"], ["queues", "pause", "mail"], ["jobs", "cancel", "state:ready"]):
+        ran = treadle(*line, "--reason", "x" * 5_000)
+        assert ran.code == 2
+        assert "reason is too long" in ran.err
+
+
+def test_at_once_is_for_intervals(treadle: Treadle, store: Store) -> None:
+    store.enqueue()
+    ran = treadle("schedules", "add", "nightly", "0 3 * * *", "shop.tidy", "--now")
+    assert ran.code == 2
+    assert "is for intervals" in ran.err

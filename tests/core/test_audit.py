@@ -14,10 +14,10 @@ from treadle.core.job import QueueChange
     ("fields", "line"),
     [
         (
-            {"paused": True, "paused_by": "ann", "pause_reason": "down", "paused_until": 9.0},
+            {"paused": True, "by": "ann", "paused_by": "ann", "pause_reason": "down", "paused_until": 9.0},
             {"act": "queues.pause", "by": "ann", "reason": "down", "detail": "paused_until 9.0"},
         ),
-        ({"paused": False}, {"act": "queues.resume"}),
+        ({"paused": False, "by": "ben"}, {"act": "queues.resume", "by": "ben"}),
         (
             {"version": 3, "max_workers": 5, "keep_failed": None},
             {"act": "queues.set", "detail": "max_workers 5, keep_failed None"},
@@ -25,4 +25,8 @@ from treadle.core.job import QueueChange
     ],
 )
 def test_an_edit_of_a_queue_is_told_by_what_it_changes(fields: dict[str, Any], line: dict[str, Any]) -> None:
-    assert of_queue("a", QueueChange(name="mail", **fields)) == AuditLine(id="a", subject="mail", **line)
+    assert of_queue(QueueChange(name="mail", audit="a", **fields)) == AuditLine(id="a", subject="mail", **line)
+
+
+def test_an_edit_that_is_no_operators_is_not_told() -> None:
+    assert of_queue(QueueChange(name="mail", cool_until=None)) is None

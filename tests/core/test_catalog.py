@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from treadle.core import catalog
@@ -84,6 +85,12 @@ def test_a_storage_that_says_otherwise_is_drift() -> None:
 def test_what_nobody_has_seen_for_a_month_is_stale(age: float, stale: bool) -> None:
     (known,) = catalog.survey("task", [an_entry(seen_at=NOW - age)], [], NOW)
     assert (known.stale, known.pods, known.drift) == (stale, (), ())
+
+
+def test_a_pod_that_died_today_was_seen_today_however_long_ago_it_registered() -> None:
+    dead = msgspec.structs.replace(a_pod("one", about={"task send": Descriptor()}), lease_left=-60.0, beat_at=NOW - 90)
+    (known,) = catalog.survey("task", [an_entry(seen_at=0.0)], [dead], NOW)
+    assert (known.stale, known.pods, known.seen_at) == (False, (), NOW - 90)
 
 
 def test_what_a_live_pod_has_is_not_stale_however_long_ago_it_registered() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from treadle.core.explain import Evidence, Explanation, explain
-from treadle.core.job import ErrorEntry, Job, State
+from treadle.core.job import ErrorEntry, Job, RetryOverride, State
 from treadle.core.pod import Pod, PodCard, PodStats
 from treadle.core.queue import Queue
 
@@ -108,10 +109,54 @@ def test_many_names_are_cut() -> None:
 
 
 def test_full_slots_say_with_what() -> None:
-    running = [a_job(id=str(n), task=task, state=State.RUNNING) for n, task in enumerate(["big", "send", "big"])]
+    running = [
+        a_job(id=str(n), task=task, pod=pod, state=State.RUNNING)
+        for n, (task, pod) in enumerate([("big", "web-1"), ("send", "web-1"), ("big", "web-2")])
+    ]
     found = told(running=running, running_count=3, pods=[a_pod(), a_pod("web-2", queues={"mail": 1})])
     assert found.summary == "ready: all 3 slots of queue mail in 2 workers are taken (big ×2, send ×1)"
-    assert codes(told(running_count=2)) == ["slots-full"]
+
+
+def test_slots_of_a_worker_that_could_not_run_it_are_nobodys_concern() -> None:
+    """Its runs fill the queue, but not the places where this job could run; nor do free slots of a quiet one help."""
+    running = [a_job(id=str(n), pod="old", state=State.RUNNING) for n in range(3)]
+    old = a_pod("old", queues={"mail": 3}, tasks=("big",))
+    assert codes(told(running=running, running_count=3, pods=[a_pod(), old])) == ["unexplained"]
+    full = [a_job(id=f"f{n}", pod="web-1", state=State.RUNNING) for n in range(2)]
+    quiet = a_pod("web-2", wish="quiet")
+    assert codes(told(running=full, running_count=2, pods=[a_pod(), quiet])) == ["slots-full"]
+
+
+def test_where_only_some_of_the_runs_were_read_the_beats_tell_the_rest() -> None:
+    pod = a_pod(queues={"mail": 500}, stats=PodStats(running={"mail": 500}))
+    some = [a_job(id=str(n), pod="web-1", state=State.RUNNING) for n in range(200)]
+    found = told(running=some, running_count=500, pods=[pod])
+    assert found.summary == "ready: all 500 slots of queue mail in 1 worker are taken (send ×200)"
+
+
+def test_a_share_and_the_slots_of_a_whole_pod_are_told_apart_from_the_slots_of_the_queue() -> None:
+    queue = Queue(name="mail", max_workers=4)
+    running = [a_job(id="r", pod="web-1", state=State.RUNNING)]
+    shared = a_pod(shares={"mail": 1})
+    found = told(queue=queue, running=running, running_count=1, pods=[shared, a_pod("web-2", queues={"mail": 0})])
+    assert found.causes[0].text == (
+        "every worker that could run it is full: web-1 (its share of max_workers, 1), web-2 (its slots) (send ×1)"
+    )
+    card = msgspec.structs.replace(a_pod().card, slots=6)
+    packed = msgspec.structs.replace(a_pod(), card=card, running=6)
+    assert "web-1 (its 6 slots for all queues)" in told(pods=[packed]).summary
+    assert codes(told(pods=[msgspec.structs.replace(packed, running=5)])) == ["unexplained"]
+
+
+def test_attempts_are_counted_as_the_queues_override_has_them() -> None:
+    queue = Queue(name="mail", retry=RetryOverride(max_attempts=3))
+    error = ErrorEntry(attempt=1, kind="error", type="ValueError")
+    job = a_job(state=State.SCHEDULED, run_at=NOW + 60, attempt=1, max_attempts=10, errors=(error,))
+    assert "for attempt 2 of 3" in told(job, queue=queue).summary
+
+
+def test_an_aging_queue_says_that_its_order_is_not_the_stored_one() -> None:
+    assert "the queue ages" in told(queue=Queue(name="mail", aging=60.0), ahead=2).summary
 
 
 def test_the_clusters_limit_is_told_before_the_slots() -> None:
@@ -136,6 +181,10 @@ def test_a_rate_says_when_the_next_claim_is_possible() -> None:
 )
 def test_the_jobs_before_it(ahead: int, capped: bool, text: str) -> None:
     assert told(ahead=ahead, ahead_capped=capped).summary == f"ready: {text}"
+
+
+def test_one_crash_makes_no_suspect() -> None:
+    assert codes(told(a_job(crashes=1))) == ["unexplained"]
 
 
 def test_slow_claims_and_crashes_are_told_last() -> None:

@@ -86,7 +86,20 @@ def test_paused_and_removed_ones_are_never_due() -> None:
     for schedule in (paused, removed):
         assert firing.due(schedule, NOW + 9 * HOUR) is None
         assert firing.next_fire(schedule) is None
+        assert firing.late(schedule, NOW + 9 * HOUR) == 0.0
     assert firing.next_fire(a_schedule()) == NOW + HOUR
+
+
+def test_a_schedule_is_late_from_its_next_time_on() -> None:
+    assert firing.late(a_schedule(), NOW + HOUR - 1) == 0.0
+    assert firing.late(a_schedule(), NOW + HOUR + 5) == 5.0
+
+
+def test_nothing_is_written_over_a_row_that_cannot_be_read() -> None:
+    """Its cursor may be all that is left of it: the version that can read it goes on from there."""
+    unread = scheduling.of_text("nightly", 7, "{", '{"cursor":5}')
+    for wish in (firing.failed(unread, "no"), firing.Fire(name="nightly", version=7)):
+        assert firing.settle(unread, wish, (), {}) == firing.Settled(outcome="stale")
 
 
 def test_an_expression_that_cannot_be_read_is_an_error() -> None:

@@ -291,3 +291,14 @@ def test_no_window_ever_sees_more_than_the_capacity_and_the_refill(
 
 def test_who_is_refused_is_told_how_long_it_may_take() -> None:
     assert RateLimited("no tokens", 2.5).wait == 2.5
+
+
+def test_the_bucket_of_a_queue_without_a_rate_is_idle_once_it_is_full() -> None:
+    bucket = limits.fresh("queue:mail", 2, 1.0, 100.0)
+    assert not limits.is_idle(bucket, Queue(name="mail", rate=1.0), 100.0)
+    assert limits.is_idle(bucket, Queue(name="mail"), 100.0)
+    assert limits.is_idle(bucket, None, 100.0)
+    taken, _ = limits.take(bucket, Take(scope="queue:mail", want=1, lease=0.5), 100.0)
+    assert not limits.is_idle(taken, None, 100.4)
+    assert not limits.is_idle(taken, None, 100.9)
+    assert limits.is_idle(taken, None, 101.6)

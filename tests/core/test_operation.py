@@ -114,6 +114,20 @@ def test_what_is_stopped_or_failed_can_go_on_and_what_is_finished_cannot() -> No
     assert resume(replace(failed, state="finished"), attended=False) is None
 
 
+def test_the_audit_tells_who_stopped_and_who_resumed_it() -> None:
+    begun = an_operation(by="ann")
+    wish = stop(begun, "ben")
+    assert wish is not None
+    stopping = written(wish, begun, NOW)
+    stopped = written(halt(stopping), stopping, NOW)
+    wish = resume(stopped, attended=False, by="cyd")
+    assert wish is not None
+    again = written(wish, stopped, NOW)
+    done = written(after(again, Chunk((), None), []), again, NOW)
+    steps = [(begun, None), (stopping, begun), (stopped, stopping), (again, stopped), (done, again)]
+    assert [told.by for step in steps if (told := line(*step)) is not None] == ["ann", "ben", "ben", "cyd", "ann"]
+
+
 def test_the_audit_tells_of_the_beginning_and_of_the_end() -> None:
     begun = an_operation("move", by="ann", reason="too many")
     first = line(begun, None)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from treadle.core.record import differing, is_same, returned, state_at
+from treadle.core.record import differing, is_same, restarted, returned, state_at
 
 
 @pytest.mark.parametrize(
@@ -77,3 +77,13 @@ def test_what_is_not_due_is_scheduled() -> None:
     assert state_at({"state": "ready", "run_at": 11.0}, 10.0) == "scheduled"
     assert state_at({"state": "ready", "run_at": 10.0}, 10.0) == "ready"
     assert state_at({"state": "failed", "run_at": 11.0}, 10.0) == "failed"
+
+
+def test_an_operation_begins_anew_in_another_storage() -> None:
+    row = {"id": "a", "body": '{"id":"a","cursor":"17","by":"ü"}'}
+    assert restarted(row) == {"id": "a", "body": '{"id": "a", "cursor": null, "by": "ü"}'}
+
+
+@pytest.mark.parametrize("body", [None, "{", "[]", "{}"])
+def test_an_operation_that_cannot_be_read_is_left_as_it_is(body: Any) -> None:
+    assert restarted({"body": body}) == {"body": body}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -162,3 +163,9 @@ def test_readings_are_averaged_and_the_worst_is_kept() -> None:
 
 def test_every_name_of_what_is_kept_has_an_age() -> None:
     assert set(rollup.RESOLUTION_OF) | {"events"} == set(rollup.KEEP)
+
+
+def test_a_damaged_row_is_left_out_and_its_neighbours_are_read() -> None:
+    whole = msgspec.json.encode(a_row())
+    decode = msgspec.json.Decoder(Rollup).decode
+    assert rollup.readable(decode, [whole, b"{", b'{"at":"x"}', None, whole]) == [a_row(), a_row()]

@@ -124,8 +124,7 @@ class Stage:
         """All rows of all tables."""
         gone = " ".join(f"- '{number}'" for number in _NUMBERS)
         parts = [
-            f'select \'{table}\', to_jsonb(x) {gone} from "{self.schema}"."{table}" as x'
-            for table in self._tables
+            f'select \'{table}\', to_jsonb(x) {gone} from "{self.schema}"."{table}" as x' for table in self._tables
         ]
         found = await self._watch.fetch(" union all ".join(parts))
         return sorted(((table, json.loads(row)) for table, row in found), key=str)

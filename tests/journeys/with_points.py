@@ -4,7 +4,8 @@
     with_points.py PART STEP SIGNAL enqueue ID …    a client that enqueues these jobs in one transaction
 
 PART is what the group of writes must hold: insert, claim (that took something), finish (of a run that returned), beat
-(while something runs). STEP is one that `writer.on_step` tells of; SIGNAL is what the process sends itself there, once.
+(while something runs), fire (of a schedule that was due). STEP is one that `writer.on_step` tells of; SIGNAL is what
+the process sends itself there, once.
 
 Before the writes of a group only what was asked for can be known, after them what was done.
 """
@@ -18,7 +19,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from treadle.storages.sqlite import SQLiteStorage, apply, claim, cluster, insert, writer
+from treadle.storages.sqlite import SQLiteStorage, apply, claim, cluster, insert, schedules, writer
 
 
 class Point:
@@ -62,6 +63,8 @@ class Point:
                 self._watch(apply, "apply", lambda args, answer: _ends_a_run(args[1]), after=True)
             case "beat":
                 self._watch(cluster, "beat", lambda args, answer: bool(answer.held), after=True)
+            case "fire":
+                self._watch(schedules, "fire", lambda args, answer: answer.outcome == "fired", after=True)
             case _:
                 raise AssertionError(part)
 

@@ -36,7 +36,7 @@ class Trio:
 
     async def ask(self, verb: Callable[[Storage], Awaitable[Any]], shape: Callable[[Any], Any] = lambda x: x) -> Any:
         """Say the same to all, and compare what they answer."""
-        first, *others = [await verb(storage) for storage in self.storages]
+        first, *others = await asyncio.gather(*map(verb, self.storages))
         expected = rounded(msgspec.to_builtins(shape(first)))
         for storage, other in zip(self.storages[1:], others, strict=True):
             told = rounded(msgspec.to_builtins(shape(other)))
@@ -46,7 +46,7 @@ class Trio:
 
     async def compare(self) -> dict[str, dict[str, Record]]:
         """All rows of jobs, queues and held keys are the same everywhere, and so is the order of the jobs."""
-        first, *others = [await self._rows(storage) for storage in self.storages]
+        first, *others = await asyncio.gather(*map(self._rows, self.storages))
         for storage, rows in zip(self.storages[1:], others, strict=True):
             for kind in _NAMED_BY:
                 _compare(type(storage).__name__, kind, rows[kind], first[kind])

@@ -161,12 +161,18 @@ async def test_a_new_total_is_shared_out_at_once_and_not_only_with_the_next_roun
         await until(is_shared(world.storage, 2, 2), patience=2.0)
 
 
+async def heard(storage: MemoryStorage) -> Any:
+    """The queues, as a beat of pod a tells them."""
+    beaten = await storage.beat("a", 30.0, ())
+    return lambda: {queue.name: queue for queue in beaten.queues}
+
+
 async def test_shares_are_written_only_when_they_differ() -> None:
     storage = MemoryStorage(FakeClock())
     for id in ("a", "b"):
         await storage.register(a_card(id))
     await limit(storage, 3, "q")
-    balancer = Balancer(storage, lambda: True, every=5.0)
+    balancer = Balancer(storage, lambda: True, every=5.0, settings=await heard(storage))
     await balancer.run_once()
     assert balancer.written == 2
     await balancer.run_once()
@@ -175,19 +181,39 @@ async def test_shares_are_written_only_when_they_differ() -> None:
 
 async def test_where_no_queue_has_a_total_nothing_is_counted() -> None:
     class Uncounted(MemoryStorage):
-        async def queues(self) -> Any:
-            raise AssertionError("counted for nothing")
+        async def due_tasks(self) -> Any:
+            raise AssertionError("looked at for nothing")
 
     storage = Uncounted(FakeClock())
     await storage.register(a_card("a"))
-    await Balancer(storage, lambda: True, every=5.0, limited=lambda: False).run_once()
+    await Balancer(storage, lambda: True, every=5.0, settings=await heard(storage)).run_once()
+
+
+async def test_a_full_queue_is_not_counted_to_share_it_out() -> None:
+    class Uncounted(MemoryStorage):
+        async def queues(self) -> Any:
+            raise AssertionError("a count of everything, every few seconds")
+
+    storage = Uncounted(FakeClock())
+    await storage.register(a_card("a"))
+    await limit(storage, 3, "q")
+    await Balancer(storage, lambda: True, every=5.0, settings=await heard(storage)).run_once()
+    assert (await storage.pods())[0].shares == {"q": 3}
+
+
+async def test_who_has_heard_of_no_queue_takes_nobodys_share() -> None:
+    storage = MemoryStorage(FakeClock())
+    await storage.register(a_card("a"))
+    await storage.save_shares([Share("q", "a", 4)])
+    await Balancer(storage, lambda: True, every=5.0, settings=dict).run_once()
+    assert (await storage.pods())[0].shares == {"q": 4}
 
 
 async def test_shares_that_are_left_over_are_removed_where_no_queue_has_a_total() -> None:
     storage = MemoryStorage(FakeClock())
     await storage.register(a_card("a"))
     await storage.save_shares([Share("q", "a", 4)])
-    await Balancer(storage, lambda: True, every=5.0, limited=lambda: False).run_once()
+    await Balancer(storage, lambda: True, every=5.0, settings=await heard(storage)).run_once()
     assert (await storage.pods())[0].shares == {}
 
 
@@ -196,9 +222,9 @@ async def test_a_leader_that_was_paused_in_the_middle_steps_down_before_it_write
     now = [0.0]
 
     class Paused(MemoryStorage):
-        async def queues(self) -> Any:
+        async def due_tasks(self) -> Any:
             now[0] += 20.0
-            return await super().queues()
+            return await super().due_tasks()
 
     storage = Paused(FakeClock())
     await storage.register(a_card("a"))
@@ -206,7 +232,7 @@ async def test_a_leader_that_was_paused_in_the_middle_steps_down_before_it_write
     leader = Leader(storage, lambda: "a", ttl=15.0, every=5.0, clock=lambda: now[0])
     await leader.run_once()
     assert leader.leads
-    await Balancer(storage, lambda: leader.leads, every=5.0).run_once()
+    await Balancer(storage, lambda: leader.leads, every=5.0, settings=await heard(storage)).run_once()
     assert not leader.leads
     assert (await storage.pods())[0].shares == {}
 

@@ -246,6 +246,47 @@ async def test_an_hour_whose_minutes_are_half_gone_is_not_folded_anew() -> None:
     assert [row.outcomes["succeeded"] for row in await storage.rollups(HOUR, 0.0)] == [60]
 
 
+async def test_who_leads_again_after_days_does_not_fold_what_is_half_gone() -> None:
+    """It remembers how far it was; others have led since, and of the oldest hour half the minutes are gone."""
+    clock = FakeClock(NOON)
+    storage, meter = MemoryStorage(clock), a_meter()
+    recorder, first = a_recorder(storage, meter), Roller(storage)
+    await first.run_once()
+    for minute in range(60):
+        finish(meter, NOON + 60 * minute)
+    await recorder.flush()
+    clock.advance(HOUR)
+    await Roller(storage).run_once()
+    clock.advance(rollup.KEEP["minutes"] - HOUR / 2)
+    await Roller(storage).run_once()
+    await first.run_once()
+    assert [row.outcomes["succeeded"] for row in await storage.rollups(HOUR, 0.0)] == [60]
+
+
+async def test_a_roller_that_stood_still_after_its_read_writes_nothing() -> None:
+    clock = FakeClock(NOON + 30 * MINUTE)
+    storage, meter = MemoryStorage(clock), a_meter()
+    finish(meter, NOON)
+    await a_recorder(storage, meter).flush()
+    leads = [True]
+
+    class Slow:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(storage, name)
+
+        async def rollups(self, *args: Any, **kwargs: Any) -> Any:
+            found = await storage.rollups(*args, **kwargs)
+            leads[0] = False  # its lease has ended meanwhile
+            return found
+
+    roller = Roller(Slow(), lambda: leads[0])  # type: ignore[arg-type]
+    await roller.run_once()
+    assert await storage.rollups(HOUR, 0.0) == []
+    leads[0] = True
+    await Roller(storage, lambda: leads[0]).run_once()
+    assert len(await storage.rollups(HOUR, 0.0)) == 1
+
+
 # In a pod ------------------------------------------------------------------------------------------------------------
 
 

@@ -109,6 +109,45 @@ async def test_a_pass_that_broke_off_is_taken_up_again_and_the_counts_are_exact(
     assert counts(await seen(storage, found.id)) == ("finished", 20, 20)
 
 
+class Stubborn(MemoryStorage):
+    """Will not do what one operation asks for."""
+
+    refused = ""
+
+    async def advance(self, operation: Operation, changes: Any, then: Any) -> Operation | None:
+        if operation.id == self.refused:
+            raise RuntimeError("never")
+        return await super().advance(operation, changes, then)
+
+    async def prune(self, state: State, **how: Any) -> Pruned:
+        if state is State.SUCCEEDED:
+            raise RuntimeError("never")
+        return await super().prune(state, **how)
+
+
+async def test_an_operation_that_cannot_be_worked_on_keeps_no_other_waiting() -> None:
+    storage = Stubborn(FakeClock())
+    await with_jobs(3, storage)
+    first, second = await begin(storage), await begin(storage)
+    storage.refused = second.id  # the newest comes first
+    with pytest.raises(RuntimeError, match="never"):  # and its error is shown
+        await Operator(storage).run_once()
+    assert counts(await seen(storage, first.id)) == ("finished", 3, 3)
+
+
+async def test_a_state_that_cannot_be_pruned_keeps_no_other_from_being_pruned() -> None:
+    clock = FakeClock()
+    storage = Stubborn(clock)
+    await with_jobs(3, storage)
+    await begin(storage)
+    await Operator(storage).run_once()
+    clock.advance(91 * DAY)
+    service = Pruner(storage)
+    with pytest.raises(RuntimeError, match="never"):
+        await service.run_once()
+    assert (service.removed["cancelled"], service.removed["operations"]) == (3, 1)
+
+
 async def test_a_stop_takes_effect_before_the_next_chunk() -> None:
     storage = await with_jobs(6)
     found = await begin(storage)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import contextvars
 import os
@@ -10,9 +11,11 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
+import treadle
 from treadle.testing.simulation.escapes import sealed
 from treadle.testing.simulation.loop import HOST, Deadlock, Escape, Host, Livelock, SimLoop
 
@@ -110,7 +113,7 @@ def test_nothing_escapes() -> None:
 
 @pytest.mark.parametrize("seed", [1, 7])
 def test_a_seed_leaves_the_same_trace_whatever_the_hash_seed(seed: int) -> None:
-    script = f"from treadle.testing.simulation import World; print(World({seed}).run().digest)"
+    script = f"from treadle.testing.simulation import Mill; print(Mill({seed}).run().digest)"
     traces = {
         subprocess.run(
             [sys.executable, "-c", script],
@@ -122,3 +125,20 @@ def test_a_seed_leaves_the_same_trace_whatever_the_hash_seed(seed: int) -> None:
         for hashes in ("0", "1", "2")
     }
     assert len(traces) == 1
+
+
+def test_no_clock_is_bound_before_the_simulation_can_replace_it() -> None:
+    """`def f(clock=time.monotonic)` keeps the real clock for ever: two of them made a seed run anew each time."""
+    source = Path(treadle.__file__).parent
+    bound: list[str] = []
+    for path in source.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                for default in [*node.args.defaults, *node.args.kw_defaults]:
+                    if isinstance(default, ast.Attribute) and ast.unparse(default.value) in (
+                        "time",
+                        "random",
+                        "secrets",
+                    ):
+                        bound.append(f"{path.relative_to(source)}:{node.lineno}")
+    assert bound == []

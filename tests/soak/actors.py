@@ -24,7 +24,7 @@ from .soak_app import fenced, note, work
 
 HERE = Path(__file__).parent
 QUEUES = ("default", "mail")
-BACKLOG = 250  # above so many live jobs clients wait: a soak is about faults, not about load
+BACKLOG = 60  # above so many live jobs clients wait: a soak is about faults, not about load
 
 
 class Worker:
@@ -61,7 +61,8 @@ class Fleet:
     def start(self, skew: float | None = None) -> None:
         log = self._folder / f"worker-{self._started}.log"
         self._started += 1
-        shifted = {} if skew is None else {"SOAK_SKEW": str(skew), "PYTHONPATH": str(HERE / "skewed")}
+        path = os.pathsep.join([str(HERE / "skewed"), *filter(None, [os.environ.get("PYTHONPATH")])])
+        shifted = {} if skew is None else {"SOAK_SKEW": str(skew), "PYTHONPATH": path}
         with log.open("wb") as out:
             process = subprocess.Popen(
                 [sys.executable, "-m", "treadle.cli", "worker", "-A", "soak_app:app", "-q", "default:5,mail:3"],

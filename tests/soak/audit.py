@@ -7,7 +7,7 @@ transaction that makes it. No kill comes between a move and its line, and the li
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -112,7 +112,7 @@ create trigger soak_pod after insert or update on {schema}.pod for each row exec
 Row = dict[str, Any]
 # Two clocks of one host are read one after the other, and SQLite's counts milliseconds.
 BLINK: Final = 0.02
-CALM: Final = 10.0  # so long may a fault be felt
+CALM: Final = 6.0  # so long may a fault be felt
 
 
 def moves(rows: Iterable[Mapping[str, Any]]) -> list[Row]:
@@ -199,27 +199,33 @@ def _job_event(row: Row, at: float) -> Event:
     return Event(kind="applied", at=at, id=id, token=token or "", why=why, to=became, rescue=rescue, charged=charged)
 
 
-def recoveries(history: Sequence[Event], *, apart_from: Sequence[float] = ()) -> list[float]:
-    """For every job that a dead process left running: from the death to its next claim. Those are left out that had to
-    wait through one of the other faults, given by when they happened."""
+class Recovery(NamedTuple):
+    """Of one job that a dead process left running, in seconds from its death."""
+
+    claimable: float
+    claimed: float
+
+
+def recoveries(history: Sequence[Event], *, apart_from: Sequence[float] = ()) -> list[Recovery]:
+    """Those are left out that had to wait through one of the other faults, given by when they happened."""
     died: dict[str, float] = {}
     held: dict[str, Event] = {}
-    waiting: dict[str, float] = {}
-    found: list[float] = []
+    waiting: dict[str, tuple[float, float]] = {}
+    found: list[Recovery] = []
     for event in history:
         match event.kind:
             case "died":
                 died[event.pod] = event.at
             case "claimed":
-                since = waiting.pop(event.id, None)
+                since, rescued = waiting.pop(event.id, (None, 0.0))
                 if since is not None and not any(since - CALM < at < event.at for at in apart_from):
-                    found.append(event.at - since)
+                    found.append(Recovery(rescued - since, event.at - since))
                 held[event.id] = event
             case "applied":
                 claim = held.pop(event.id, None)
                 if event.rescue and claim is not None and claim.pod in died:
                     # A claim may have been committed when its process was dead already.
-                    waiting[event.id] = max(died[claim.pod], claim.at)
+                    waiting[event.id] = (max(died[claim.pod], claim.at), event.at)
                 if event.to in TERMINAL:
                     waiting.pop(event.id, None)
             case _:

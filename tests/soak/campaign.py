@@ -28,6 +28,8 @@ from .soak_app import child_of, write_to
 WORKERS = 4
 CLIENTS = 2
 DRAIN = 180.0
+CLAIMABLE = "from the kill until claimable"
+CLAIMED = "from the kill until claimed again"
 OF_WORKERS = ("kill", "poison job", "poisoned", "graceful restart")  # faults that leave the storage alone
 
 
@@ -45,13 +47,7 @@ class Report(Struct, kw_only=True):
     ended: dict[str, int]
     faults: dict[str, int]
     left_out: dict[str, str]
-    recoveries: int
-    recovery_p50: float | None
-    recovery_p99: float | None
-    recovery_worst: float | None
-    calm_recoveries: int
-    calm_p50: float | None
-    calm_p99: float | None
+    recoveries: dict[str, list[float | None]]  # kind → how many, p50, p99, worst
     drained_in: float | None
     samples: int
     told: int
@@ -76,12 +72,10 @@ class Report(Struct, kw_only=True):
             f"  faults      {listed(self.faults)}",
         ]
         lines += [f"  left out    {name}: {why}" for name, why in self.left_out.items()]
-        if self.recovery_p50 is not None:
-            worst = f"worst {self.recovery_worst:.2f} s, of {self.recoveries} jobs"
-            lines.append(f"  recovery    p50 {self.recovery_p50:.2f} s, p99 {self.recovery_p99:.2f} s, {worst}")
-        if self.calm_p50 is not None:
-            told = f"p50 {self.calm_p50:.2f} s, p99 {self.calm_p99:.2f} s, of {self.calm_recoveries} jobs"
-            lines.append(f"    with no other fault within {audit.CALM:g} s: {told}")
+        for kind, (count, p50, p99, worst) in self.recoveries.items():
+            if p50 is not None:
+                times = f"p50 {p50:.2f} s, p99 {p99:.2f} s, worst {worst:.2f} s, of {count:.0f} jobs"
+                lines.append(f"  recovery    {kind}: {times}")
         drained = "never" if self.drained_in is None else f"{self.drained_in:.1f} s after healing"
         seen = f"{self.told} answers heard, {self.fenced} fenced effects"
         lines.append(f"  drained     {drained}; {self.samples} snapshots, {seen}")
@@ -93,21 +87,28 @@ class Report(Struct, kw_only=True):
 
 
 def run(storage: str, seconds: float, seed: str, *, workers: int = WORKERS) -> Report:
+    return carry_out(storage, seconds, seed, workers=workers)[0]
+
+
+def carry_out(
+    storage: str, seconds: float, seed: str, *, workers: int = WORKERS
+) -> tuple[Report, list[Event], list[Job]]:
+    """Answers with the history and what is stored in the end, too. The folder of a campaign that failed is kept."""
     make: Any = {"sqlite": ground.on_sqlite, "postgres": ground.on_postgres}[storage]
     folder = Path(tempfile.mkdtemp(prefix=f"treadle-soak-{storage}-"))
     history = folder / "history"
     history.touch()
     write_to(str(history))
     with make() as where:
-        report, events = Campaign(where, folder, seed, workers).run(seconds)
-    report.folder = str(folder)
+        campaign = Campaign(where, folder, seed, workers)
+        report = campaign.run(seconds)
     if report.passed:
-        report.folder = None
         shutil.rmtree(folder)
     else:
+        report.folder = str(folder)
         encode = msgspec.json.Encoder().encode
-        (folder / "merged").write_bytes(b"".join(encode(event) + b"\n" for event in events))
-    return report
+        (folder / "merged").write_bytes(b"".join(encode(event) + b"\n" for event in campaign.events))
+    return report, campaign.events, campaign.jobs
 
 
 class Campaign:
@@ -119,8 +120,10 @@ class Campaign:
         self._broken: list[Broken] = []
         self._samples = 0
         self._next_sample = 0.0
+        self.events: list[Event] = []
+        self.jobs: list[Job] = []
 
-    def run(self, seconds: float) -> tuple[Report, list[Event]]:
+    def run(self, seconds: float) -> Report:
         begun = time.monotonic()
         clients = Clients(self._ground, self._seed, CLIENTS)
         self._clients = clients
@@ -161,10 +164,8 @@ class Campaign:
                 return time.monotonic() - begun
         return None
 
-    def _report(
-        self, nemesis: Nemesis, clients: Clients, seconds: float, drained_in: float | None
-    ) -> tuple[Report, list[Event]]:
-        jobs = self._ground.jobs()
+    def _report(self, nemesis: Nemesis, clients: Clients, seconds: float, drained_in: float | None) -> Report:
+        jobs = self.jobs = self._ground.jobs()
         others = read((self._folder / "history").read_bytes())
         fenced = self._ground.fenced()
         others += [Event(kind="fenced", at=0.0, id=id, token=token) for id, token in fenced.items()]
@@ -172,7 +173,7 @@ class Campaign:
         # A task that kills its worker says when; of others it is known to the next look.
         exactly = {int(event.pod): event.at for event in others if event.how == "poisoned"}
         deaths = [(pid, exactly.get(pid, at)) for pid, at in self._fleet.deaths]
-        events = audit.events(rows, others, deaths, lease=QUICK["lease"], offset=self._ground.offset)
+        events = self.events = audit.events(rows, others, deaths, lease=QUICK["lease"], offset=self._ground.offset)
         self._broken += Checker(events, jobs).broken
         self._broken += [*ghosts(jobs, others), *follow_ups(jobs), *unfenced(jobs, fenced)]
         if (wrong := self._ground.verify()) is not None:
@@ -181,10 +182,10 @@ class Campaign:
         poisoned = [event for event in others if event.how == "poisoned"]
         fired = nemesis.fired if poisoned else nemesis.fired - Counter({"poison job": nemesis.fired["poison job"]})
         surprises += [f"the fault {kind!r} never fired" for kind in nemesis.kinds if not fired[kind]]
-        times = sorted(audit.recoveries(events))
+        all_times = audit.recoveries(events)
         elsewhere = [event.at for event in others if event.kind == "fault" and event.how not in OF_WORKERS]
         calm = audit.recoveries(events, apart_from=elsewhere)
-        report = Report(
+        return Report(
             storage=self._ground.name,
             seed=self._seed,
             seconds=seconds,
@@ -196,13 +197,12 @@ class Campaign:
             ended=dict(self._fleet.counts),
             faults=dict(nemesis.fired),
             left_out=self._ground.left_out,
-            recoveries=len(times),
-            recovery_p50=percentile(times, 50),
-            recovery_p99=percentile(times, 99),
-            recovery_worst=times[-1] if times else None,
-            calm_recoveries=len(calm),
-            calm_p50=percentile(calm, 50),
-            calm_p99=percentile(calm, 99),
+            recoveries={
+                CLAIMABLE: figures([each.claimable for each in all_times]),
+                CLAIMED: figures([each.claimed for each in all_times]),
+                f"{CLAIMABLE}, no other fault near": figures([each.claimable for each in calm]),
+                f"{CLAIMED}, no other fault near": figures([each.claimed for each in calm]),
+            },
             drained_in=drained_in,
             samples=self._samples,
             told=sum(event.kind == "told" for event in others),
@@ -210,13 +210,14 @@ class Campaign:
             broken=self._broken,
             surprises=surprises,
         )
-        return report, events
 
 
-def percentile(times: Sequence[float], which: int) -> float | None:
+def figures(times: Sequence[float]) -> list[float | None]:
+    """How many, p50, p99 and the worst."""
     if len(times) < 2:
-        return times[0] if times else None
-    return quantiles(times, n=100, method="inclusive")[which - 1]
+        return [len(times), *[*times, None][:1] * 3]
+    cuts = quantiles(times, n=100, method="inclusive")
+    return [len(times), cuts[49], cuts[98], max(times)]
 
 
 def ghosts(jobs: Sequence[Job], asked: Sequence[Event]) -> list[Broken]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import heapq
-import itertools
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -32,14 +31,32 @@ _HOLD = (
 )
 
 
+class Undo:
+    """The end of a fault: at its time, whatever the nemesis is waiting for just then, or at once; but once only."""
+
+    def __init__(self, seconds: float, act: Callable[[], None]) -> None:
+        self._act = act
+        self._once = threading.Lock()
+        self.done = False
+        self._timer = threading.Timer(seconds, self.now)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def now(self) -> None:
+        self._timer.cancel()
+        with self._once:
+            if not self.done:
+                self.done = True
+                self._act()
+
+
 class Nemesis:
     def __init__(self, ground: Ground, fleet: Fleet, clients: Clients, seed: str) -> None:
         self._ground = ground
         self._fleet = fleet
         self._clients = clients
         self._chance = random.Random(f"{seed}/nemesis")
-        self._later: list[tuple[float, int, Callable[[], None]]] = []
-        self._order = itertools.count()
+        self._undoing: list[Undo] = []
         self.kinds = (*EVERYWHERE, *ground.kinds)
         self.fired: Counter[str] = Counter()
         self.kills = 0
@@ -48,15 +65,19 @@ class Nemesis:
     # Time ------------------------------------------------------------------------------------------------------------
 
     def torment(self, seconds: float) -> None:
-        """The first deck is played to its end, however long that takes; kills come in between."""
-        until = time.monotonic() + seconds
-        pause = min(4.0, 0.6 * seconds / len(self.kinds))
+        """First only workers die, so that it is seen how soon their jobs are claimed again. Then everything: the first
+        deck is played to its end, however long that takes, and kills come in between."""
+        begun = time.monotonic()
+        pause = min(2.0, 0.4 * seconds / len(self.kinds))
+        while time.monotonic() < begun + 0.2 * seconds:
+            self._do(self._chance.choice(("kill", "kill", "graceful restart")))
+            self.rest(self._chance.uniform(0.7, 1.3) * max(1.5, pause))
         rounds = 0
-        while rounds == 0 or time.monotonic() < until:
-            deck = [*self.kinds, "kill", "kill", "stop and continue"]
+        while rounds == 0 or time.monotonic() < begun + seconds:
+            deck = [*self.kinds, "kill", "kill", "kill", "stop and continue"]
             self._chance.shuffle(deck)
             for kind in deck:
-                if rounds and time.monotonic() > until:
+                if rounds and time.monotonic() > begun + seconds:
                     break
                 self._do(kind)
                 self.rest(self._chance.uniform(0.3, 1.7) * pause)
@@ -76,18 +97,17 @@ class Nemesis:
             time.sleep(0.03)
 
     def tick(self) -> None:
-        while self._later and self._later[0][0] <= time.monotonic():
-            heapq.heappop(self._later)[2]()
         self._fleet.tick()
         self.on_tick()
 
     def _in(self, seconds: float, act: Callable[[], None]) -> None:
-        heapq.heappush(self._later, (time.monotonic() + seconds, next(self._order), act))
+        self._undoing = [each for each in self._undoing if not each.done]
+        self._undoing.append(Undo(seconds, act))
 
     def heal(self) -> None:
         """Everything that was to be undone later is undone now."""
-        while self._later:
-            heapq.heappop(self._later)[2]()
+        for each in self._undoing:
+            each.now()
         self._fleet.tick()
 
     def _victim(self, *, running: bool = False) -> Worker:

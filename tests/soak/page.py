@@ -46,11 +46,9 @@ def write_soak(reports: Sequence[Report], minutes: float) -> None:
         row("claims / rescued", *(f"{report.claims} / {report.rescues}" for report in reports)),
         row("workers killed -9", *(report.kills for report in reports)),
         row("workers restarted", *(report.ended.get("restarts", 0) for report in reports)),
-        row("recovery p50", *(seconds(report.recovery_p50) for report in reports)),
-        row("recovery p99", *(seconds(report.recovery_p99) for report in reports)),
-        row("recovery with no other fault near, p50 / p99", *(
-            f"{seconds(report.calm_p50)} / {seconds(report.calm_p99)}" for report in reports
-        )),
+        *(row(f"{kind}: p50 / p99 / worst", *(
+            " / ".join(seconds(each) for each in report.recoveries[kind][1:]) for report in reports
+        )) for kind in reports[0].recoveries),
         row("drained after healing", *(seconds(report.drained_in) for report in reports)),
         *(row(f"fault: {kind}", *(report.faults.get(kind, "–") for report in reports)) for kind in kinds),
     ]  # fmt: skip

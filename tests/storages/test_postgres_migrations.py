@@ -13,6 +13,8 @@ from treadle import App, RetryAfter
 from treadle.config import Timing
 from treadle.core.errors import SchemaTooNew, SchemaTooOld, StorageUnavailable
 from treadle.storages.postgres import PostgresStorage, migrations
+from treadle.storages.postgres.connect import Target
+from treadle.storages.postgres.lines import Line
 from treadle.storages.postgres.sql import Schema
 from treadle.testing.conformance.builders import a_job, only
 
@@ -46,6 +48,30 @@ async def test_many_that_open_at_once_make_one_schema() -> None:
     for storage in storages:
         assert not (await storage.schema()).pending
         await storage.close()
+
+
+async def test_an_empty_database_gets_all_migrations_in_one_transaction() -> None:
+    """Or whoever opens it meanwhile would see a schema between two of them, and call it too old."""
+    storage = a_storage()
+    line = Line(Target(postgres_server.shared_url(), "test"), Schema(storage.schema_name), 10.0)
+    await line.run(lambda: migrations.apply(Schema(storage.schema_name), KNOWN[0]))
+    await line.close()
+    status = await storage.schema()
+    assert (status.current, status.pending) == (KNOWN[-1].version, ())
+
+
+def test_a_schema_that_is_made_between_two_looks_is_ours() -> None:
+    talk = migrations.check(Schema("treadle"))
+    next(talk)
+    talk.send([[False]])  # there is no ledger
+    text, _ = talk.send([["job"]])  # but a table, by now
+    assert "to_regclass" in text
+    talk.send([[True]])
+    talk.send([[KNOWN[-1].version, 2]])
+    talk.send([[True]])
+    with pytest.raises(StopIteration) as done:
+        talk.send([[KNOWN[-1].version, 2]])
+    assert done.value.value is False
 
 
 async def test_a_schema_that_is_too_old_names_the_command(admin: Any) -> None:
@@ -155,20 +181,25 @@ async def test_tables_of_somebody_else_are_left_alone(admin: Any) -> None:
     assert [row[0] for row in tables] == ["precious"]
 
 
-async def test_a_migration_that_fails_half_way_leaves_nothing(admin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("made", [0, 1], ids=["in an empty database", "over the first"])
+async def test_a_migration_that_fails_half_way_leaves_nothing(
+    admin: Any, monkeypatch: pytest.MonkeyPatch, made: int
+) -> None:
     storage = a_storage()
+    first = migrations.known()[0]
     broken = migrations.Migration(
         2, "0002_broken", "-- compatible_from: 1\ncreate table treadle.x (n int); select 1/0;"
     )
     with monkeypatch.context() as patch:
-        first = migrations.known()[0]
+        if made:
+            patch.setattr(migrations, "known", lambda: (first,))
+            await admin.execute(storage.sql())
         patch.setattr(migrations, "known", lambda: (first, broken))
         with pytest.raises(Exception, match="division by zero"):
-            await storage.open()
+            await storage.migrate()
     assert await admin.fetchval("select to_regclass($1)", f"{storage.schema_name}.x") is None
-    with pytest.raises(SchemaTooOld):
-        await storage.open()
-    # Only the first step was applied: the command completes it, on a storage that could not be opened.
+    assert (await storage.schema()).current == made
+    # The command completes it, on a storage that could not be opened.
     assert not (await storage.migrate()).pending
     await storage.open()
     await storage.close()

@@ -38,6 +38,9 @@ def change(
         return show(call, preview)
     if not preview.matched:
         call.out.say("no job matches")
+        if call.out.as_json:
+            nothing = dict.fromkeys(("matched", "changed", "too_late", "refused"), 0)
+            call.out.data({"id": None, "act": act, "filter": preview.filter, "state": "finished", **nothing})
         return DONE
     what = f"{act} {many(preview)}: {counted(preview.states)}"
     confirming.confirm(call.out, config, what, yes=yes, env=env)
@@ -149,7 +152,7 @@ def _bar(call: Invocation, total: int | None) -> Generator[Progress | None]:
 def _interrupted(call: Invocation, config: Config, id: str) -> None:
     question = f"stop operation {id}? (no: a worker goes on with it, or `treadle operations resume {id}`)"
     if confirming.is_attended() and click.confirm(question, err=True):
-        with_storage(config, lambda app: app.operations.stop(id))
+        with_storage(config, lambda app: app.operations.stop(id, by=shared.operator()))
         call.out.say(f"operation {id} stops before its next chunk")
     else:
         call.out.say(f"operation {id} is left to the workers; `treadle operations stop {id}` ends it")

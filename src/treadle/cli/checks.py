@@ -10,7 +10,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from ..core import duration
+from ..core import duration, firing
+from ..core.schedule import Schedule
 from ..core.view import JobView, PodView, QueueView
 from ..core.warnings import ClusterWarning
 from ..ports import Fact, SchemaStatus
@@ -18,6 +19,7 @@ from ..ports import Fact, SchemaStatus
 PREFIX: Final = "TREADLE-"
 OLDEST_PYTHON: Final = (3, 11)
 MOST_TASKS: Final = 20
+LATE: Final = 30.0  # twice the lease of a leader: so long nobody may lead, and nothing is wrong
 FUTURE: Final = 60.0  # a job made so much later than now: somebody's clock is wrong
 # Before the first release of Treadle: a machine whose clock was never set.
 EPOCH: Final = 1_760_000_000.0
@@ -106,6 +108,32 @@ def queues(found: Sequence[QueueView]) -> list[Fact]:
         if queue.max_workers == 0:
             text = f"queue {queue.name} may have no workers (max_workers = 0)"
             facts.append(Fact("TREADLE-D015", "warn", text, f"treadle queues set {queue.name} --max-workers none"))
+    return facts
+
+
+def schedules(found: Sequence[Schedule], now: float, *, has_leader: bool) -> list[Fact]:
+    """Schedules that are not fired, though their time has come, and those that cannot be."""
+    facts: list[Fact] = []
+    active = [each for each in found if not each.removed]
+    for each in active:
+        problem, behind = each.progress.last_error, 0.0
+        try:
+            behind = firing.late(each, now)
+        except ValueError as error:
+            problem = problem or str(error)
+        if problem:
+            text = f"schedule {each.name} cannot be fired: {problem}"
+            facts.append(Fact("TREADLE-D017", "error", text, f"treadle schedules show {each.name}"))
+        elif behind > LATE:
+            text = f"schedule {each.name} should have fired {duration.words(round(behind))} ago"
+            remedy = (
+                "look for errors of the service cron in the leading pod's log, and for TREADLE_DISABLE=cron"
+                if has_leader
+                else "start a pod that may lead: treadle worker without --no-lead"
+            )
+            facts.append(Fact("TREADLE-D016", "error" if has_leader else "warn", text, remedy))
+    if active and not facts:
+        facts.append(Fact("TREADLE-D016", "ok", f"{_many(len(active), 'schedule')}, none of them late"))
     return facts
 
 

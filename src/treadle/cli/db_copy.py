@@ -162,7 +162,7 @@ async def _copy_kind(
     has_place = kind in target.storage.kinds()
     async for page in _pages(source, kind):
         report.problems += [f"{kind} {name} cannot be read in {source.name}" for name in page.damaged]
-        rows = [_moved(row, last) for row in page.records] if kind == "job" else list(page.records)
+        rows = [_moved(kind, row, last) for row in page.records]
         if kind == "job":
             report.returned += sum(row["state"] == "running" for row in page.records)
         on_step(kind, len(rows))
@@ -180,9 +180,11 @@ async def _copy_kind(
     return outcomes
 
 
-def _moved(job: records.Record, last: int) -> records.Record:
-    """A job as it is to be written: nobody runs it, and it comes behind what the target had before."""
-    return records.returned({**job, "seq": job["seq"] + last})
+def _moved(kind: str, row: records.Record, last: int) -> records.Record:
+    """A row as it is to be written. A job: nobody runs it, and it comes behind what the target had before."""
+    if kind == "job":
+        return records.returned({**row, "seq": row["seq"] + last})
+    return records.restarted(row) if kind == "operation" else row
 
 
 def _line(kind: str, row: records.Record, outcome: str, error: str) -> str:

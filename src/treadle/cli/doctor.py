@@ -30,7 +30,7 @@ MARKS: Final = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "error": ("✗"
 )
 @click.option("--check", is_flag=True, help="Print only what is not in order.")
 def doctor(call: Invocation, check: bool) -> int:
-    """Check storage, schema, clocks, pods, queues and jobs. Exit code 4 if something is wrong (✗)."""
+    """Check storage, schema, clocks, pods, queues, schedules and jobs. Exit code 4 if something is wrong (✗)."""
     config = call.config()
     facts = [checks.python(), *examine(config)]
     healthy = all(fact.level != "error" for fact in facts)
@@ -66,12 +66,14 @@ async def _examine(app: App) -> list[Fact]:
     newest = await app.jobs.find("", limit=1)
     unknown = warnings.find((), await app.storage.pods(), await app.storage.due_tasks())
     stuck = await app.jobs.count("is:stuck")
+    now, schedules = await app.storage.schedules()
     has_pods = any(pod.live for pod in pods)
     return [
         *(_coded(fact) for fact in await app.storage.facts() if fact.code != "schema"),
         checks.clock(time.time(), newest.jobs[0] if newest.jobs else None, pods),
         *checks.pods(pods),
         *checks.queues(queues),
+        *checks.schedules(schedules, now, has_leader=any(pod.leader and pod.live for pod in pods)),
         *checks.tasks(unknown, has_pods=has_pods),
         checks.stuck(stuck, has_pods=has_pods),
     ]

@@ -75,7 +75,7 @@ def set_(call: Invocation, name: str, rate: float, burst: int | None, yes: bool,
     """Make a limit or change it. It holds from the next take on; code that declares it does not change it back."""
 
     async def work(app: App) -> LimitView:
-        return await app.limits.set(name, rate, burst=burst)
+        return await app.limits.set(name, rate, burst=burst, by=shared.operator())
 
     _change(call, f"set limit {name} to {settings.rate_words(rate)}", work, yes, env)
 
@@ -95,14 +95,14 @@ def drain(call: Invocation, name: str, yes: bool, env: str | None) -> None:
 
 
 @limits.verb("remove", "treadle limits remove slack")
-@click.argument("name", metavar="LIMIT")
+@click.argument("name", type=LIMIT)
 @shared.confirming
 def remove(call: Invocation, name: str, yes: bool, env: str | None) -> None:
     """Forget a limit. Tasks that still ask for it fail; one that code declares comes back with its declared rate."""
 
     async def work(app: App) -> LimitView:
         limit = await app.limits.get(name)
-        if not await app.limits.remove(name):
+        if not await app.limits.remove(name, by=shared.operator()):
             raise NotFound(f"no limit {name}")
         return limit
 

@@ -42,7 +42,7 @@ def free(call: Invocation, name: str, yes: bool, env: str | None) -> None:
     """Take a lock away from its holder, who is not told: only if the holder is surely gone."""
     config = call.config()
     confirm(call.out, config, f"free lock {name}", yes=yes, env=env)
-    if not with_storage(config, lambda app: app.locks.free(name)):
+    if not with_storage(config, lambda app: app.locks.free(name, by=shared.operator())):
         raise NotFound(f"nobody holds a lock {name}; `treadle locks list` has them")
     if call.out.as_json:
         call.out.data({"name": name, "freed": True})

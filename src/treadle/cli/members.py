@@ -17,6 +17,7 @@ from . import bulk, shared
 from .command import Invocation
 from .confirm import confirm
 from .errors import DONE, FAILED, NOT_FOUND
+from .params import REASON
 from .target import with_storage
 
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ DELETE: Final = Wish("delete", _delete, for_good=True)
 def options(function: Callable[..., Any]) -> Callable[..., Any]:
     """`ID… | FILTER`, `--all`, `--dry-run`, `--by`, `--reason`, `--yes`, `--env`."""
     function = shared.confirming(function)
-    function = click.option("--reason", help="Why; kept in the audit.")(function)
+    function = click.option("--reason", type=REASON, help="Why; kept in the audit.")(function)
     function = click.option("--by", metavar="NAME", help="Who asks for it; by default, who you are here.")(function)
     function = click.option("--dry-run", is_flag=True, help="Only say what would be changed.")(function)
     function = click.option("--all", "everything", is_flag=True, help="All jobs there are, in the place of a FILTER.")(

@@ -23,7 +23,7 @@ operations = Verbs(
 
 
 @operations.verb("list", "treadle operations list", "treadle operations list --json | jq .refused")
-@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, metavar="N")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=20, show_default=True, metavar="N")
 def list_(call: Invocation, limit: int) -> None:
     """List operations, the newest first, and those under way before all others."""
     found = with_storage(call.config(), lambda app: app.operations.list(limit))
@@ -54,7 +54,7 @@ def stop(call: Invocation, id: str, yes: bool, env: str | None) -> None:
         confirm(call.out, config, f"stop operation {id}", yes=yes, env=env)
 
     async def work(app: App) -> OperationView:
-        return await app.operations.stop(id)
+        return await app.operations.stop(id, by=shared.operator())
 
     stopped = with_storage(config, work)
     if call.out.as_json:
@@ -71,7 +71,7 @@ def resume(call: Invocation, id: str, yes: bool, env: str | None) -> int:
     config = call.config()
     if config.production or env is not None:
         confirm(call.out, config, f"resume operation {id}", yes=yes, env=env)
-    with_storage(config, lambda app: app.operations.resume(id, attended=True))
+    with_storage(config, lambda app: app.operations.resume(id, attended=True, by=shared.operator()))
     return bulk.follow(call, config, id, None)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import getpass
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,7 @@ from . import bulk, shared
 from .command import Invocation, Verbs
 from .confirm import confirm
 from .errors import NotFound
-from .params import DURATION, QUEUE, UNTIL, Read, count_or_none
+from .params import DURATION, QUEUE, REASON, UNTIL, Read, count_or_none
 from .target import with_storage
 
 if TYPE_CHECKING:
@@ -80,7 +79,7 @@ def show(call: Invocation, name: str) -> None:
 
 @queues.verb("pause", "treadle queues pause mail --reason 'provider down' --until 2h")
 @click.argument("name", type=QUEUE)
-@click.option("--reason", help="Why; everybody sees it.")
+@click.option("--reason", type=REASON, help="Why; everybody sees it.")
 @click.option("--until", type=UNTIL, help="Resume by itself: 2h, or 2026-11-15T09:00Z.")
 @shared.confirming
 def pause(call: Invocation, name: str, reason: str | None, until: datetime | None, yes: bool, env: str | None) -> None:
@@ -88,7 +87,7 @@ def pause(call: Invocation, name: str, reason: str | None, until: datetime | Non
 
     async def work(app: App) -> QueueView:
         await _one(app, name)
-        return await app.queues.pause(name, reason=reason, until=until, by=_operator())
+        return await app.queues.pause(name, reason=reason, until=until, by=shared.operator())
 
     _change(call, f"pause queue {name}", work, yes, env, _paused)
 
@@ -101,7 +100,7 @@ def resume(call: Invocation, name: str, yes: bool, env: str | None) -> None:
 
     async def work(app: App) -> QueueView:
         await _one(app, name)
-        return await app.queues.resume(name)
+        return await app.queues.resume(name, by=shared.operator())
 
     _change(call, f"resume queue {name}", work, yes, env, lambda queue: f"{queue.name}  resumed")
 
@@ -150,12 +149,12 @@ def set_(call: Invocation, name: str, cool: float | None, warm: bool, yes: bool,
         queue = await _one(app, name)
         if given:
             try:
-                queue = await app.queues.set(name, **given)
+                queue = await app.queues.set(name, by=shared.operator(), **given)
             except ValueError as error:  # each makes sense alone, but not beside the others
                 raise click.UsageError(str(error)) from None
         if cool is not None:
-            queue = await app.queues.cool(name, cool)
-        return await app.queues.warm(name) if warm else queue
+            queue = await app.queues.cool(name, cool, by=shared.operator())
+        return await app.queues.warm(name, by=shared.operator()) if warm else queue
 
     said = [f"{key} {settings.words(key, settings.read({key: value})[key])}" for key, value in given.items()]
     said += [f"cool {duration.words(cool)}"] if cool is not None else []
@@ -172,7 +171,7 @@ def scale(call: Invocation, name: str, max_workers: int | None, yes: bool, env: 
 
     async def work(app: App) -> QueueView:
         await _one(app, name)
-        return await app.queues.scale(name, max_workers)
+        return await app.queues.scale(name, max_workers, by=shared.operator())
 
     said = f"max_workers {settings.words('max_workers', max_workers)}"
     _change(call, f"scale queue {name}: {said}", work, yes, env, lambda _: f"{name}  {said}")
@@ -181,12 +180,12 @@ def scale(call: Invocation, name: str, max_workers: int | None, yes: bool, env: 
 @queues.verb("purge", "treadle queues purge mail --dry-run", "treadle queues purge mail --yes")
 @click.argument("name", type=QUEUE)
 @click.option("--dry-run", is_flag=True, help="Only say what would be cancelled.")
-@click.option("--reason", help="Why; kept in the audit.")
+@click.option("--reason", type=REASON, help="Why; kept in the audit.")
 @shared.confirming
 def purge(call: Invocation, name: str, dry_run: bool, reason: str | None, yes: bool, env: str | None) -> int:
     """Cancel all jobs of a queue that have not started. What runs goes on, and what has ended stays."""
     with_storage(call.config(), lambda app: _one(app, name))
-    asked: Options = {"by": _operator(), "reason": reason}
+    asked: Options = {"by": shared.operator(), "reason": reason}
     filter = f"queue:{name} state:waiting,scheduled,ready"
     return bulk.change(call, "cancel", filter, asked, dry_run=dry_run, yes=yes, env=env)
 
@@ -203,7 +202,7 @@ def prune(call: Invocation, name: str, yes: bool, env: str | None) -> None:
     async def work(app: App) -> int:
         await _one(app, name)
         removed = await app.queues.prune(name)
-        await app.audit.note("queues.prune", name, by=_operator(), detail=f"{removed} removed")
+        await app.audit.note("queues.prune", name, by=shared.operator(), detail=f"{removed} removed")
         return removed
 
     removed = with_storage(config, work)
@@ -221,13 +220,6 @@ async def _one(app: App, name: str) -> QueueView:
             return queue
     near = names.suggest(name, [queue.name for queue in found])
     raise NotFound(f"no queue {name}" + (f'; did you mean "{near}"?' if near else "; `treadle queues list` has them"))
-
-
-def _operator() -> str | None:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container whose user has no name
-        return None
 
 
 def _change(

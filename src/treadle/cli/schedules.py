@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +14,7 @@ from ..core.schedule import MISFIRES, MOST_CATCH_UP, OVERLAPS
 from . import shared
 from .command import Invocation, Verbs
 from .confirm import confirm
-from .params import DURATION, QUEUE, Read
+from .params import DURATION, QUEUE, REASON, Read
 from .target import with_storage
 
 if TYPE_CHECKING:
@@ -139,7 +138,7 @@ def add(
         async with app:
             try:
                 return await app.schedules.add(
-                    name, expression, task, given, first="now" if now else None, by=_operator(), **options
+                    name, expression, task, given, first="now" if now else None, by=shared.operator(), **options
                 )
             except (TypeError, ValueError) as error:
                 raise click.UsageError(str(error)) from error
@@ -177,7 +176,7 @@ def set_(call: Invocation, name: str, args: str | None, yes: bool, env: str | No
 
     async def work(app: App) -> ScheduleView:
         try:
-            return await app.schedules.edit(name, by=_operator(), **given)
+            return await app.schedules.edit(name, by=shared.operator(), **given)
         except (TypeError, ValueError) as error:
             raise click.UsageError(str(error)) from error
 
@@ -186,13 +185,13 @@ def set_(call: Invocation, name: str, args: str | None, yes: bool, env: str | No
 
 @schedules.verb("pause", "treadle schedules pause nightly --reason 'wrong numbers'")
 @click.argument("name", type=NAME)
-@click.option("--reason", help="Why; everybody sees it.")
+@click.option("--reason", type=REASON, help="Why; everybody sees it.")
 @shared.confirming
 def pause(call: Invocation, name: str, reason: str | None, yes: bool, env: str | None) -> None:
     """Fire nothing until it is resumed."""
 
     async def work(app: App) -> ScheduleView:
-        return await app.schedules.pause(name, reason=reason, by=_operator())
+        return await app.schedules.pause(name, reason=reason, by=shared.operator())
 
     _change(call, f"pause schedule {name}", work, yes, env, lambda each: f"{each.name}  paused")
 
@@ -204,7 +203,7 @@ def resume(call: Invocation, name: str, yes: bool, env: str | None) -> None:
     """Fire again from now on. What would have fired meanwhile was not missed."""
 
     async def work(app: App) -> ScheduleView:
-        return await app.schedules.resume(name, by=_operator())
+        return await app.schedules.resume(name, by=shared.operator())
 
     _change(call, f"resume schedule {name}", work, yes, env, _added)
 
@@ -216,7 +215,7 @@ def remove(call: Invocation, name: str, yes: bool, env: str | None) -> None:
     """Fire it no more. The next deploy does not bring it back; `reset` does."""
 
     async def work(app: App) -> ScheduleView:
-        return await app.schedules.remove(name, by=_operator())
+        return await app.schedules.remove(name, by=shared.operator())
 
     _change(call, f"remove schedule {name}", work, yes, env, lambda each: f"{each.name}  removed")
 
@@ -229,7 +228,7 @@ def reset(call: Invocation, name: str, yes: bool, env: str | None) -> None:
 
     async def work(app: App) -> ScheduleView:
         try:
-            return await app.schedules.reset(name)
+            return await app.schedules.reset(name, by=shared.operator())
         except ValueError as error:
             raise click.UsageError(str(error)) from error
 
@@ -252,13 +251,6 @@ def fire(call: Invocation, name: str, yes: bool, env: str | None) -> None:
         call.out.data({"schedule": name, "job": job})
     else:
         call.out.line(job)
-
-
-def _operator() -> str | None:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):  # a container whose user has no name
-        return None
 
 
 def _change(

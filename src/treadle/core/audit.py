@@ -1,4 +1,8 @@
-"""Audit: one line for every act of an operator. Lines are only ever added, and forgotten after 90 days."""
+"""Audit: one line for every act of an operator. Lines are only ever added, and forgotten after 90 days.
+
+A line is written in the transaction of its act, so that neither is there without the other. Its id names the act: one
+that is sent again after a lost answer is known by it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from msgspec import UNSET, Struct
 
 from .job import QueueChange
 
-_TOLD: Final = frozenset({"name", "version", "paused", "paused_by", "pause_reason"})
+_TOLD: Final = frozenset({"name", "version", "by", "audit", "paused", "paused_by", "pause_reason"})
 
 
 class AuditLine(Struct, frozen=True, kw_only=True):
@@ -24,15 +28,17 @@ class AuditLine(Struct, frozen=True, kw_only=True):
     at: float = 0.0  # written by the storage's clock
 
 
-def of_queue(id: str, change: QueueChange) -> AuditLine:
-    """What the audit says of an edit of a queue."""
+def of_queue(change: QueueChange) -> AuditLine | None:
+    """What the audit says of an edit of a queue; None if it is no operator's."""
+    if change.audit is None:
+        return None
     given = {name: value for name in change.__struct_fields__ if (value := getattr(change, name)) is not UNSET}
     act = "set" if "paused" not in given else "pause" if given["paused"] else "resume"
     return AuditLine(
-        id=id,
+        id=change.audit,
         act=f"queues.{act}",
         subject=change.name,
-        by=given.get("paused_by"),
+        by=change.by,
         reason=given.get("pause_reason"),
         detail=", ".join(f"{name} {value}" for name, value in given.items() if name not in _TOLD),
     )

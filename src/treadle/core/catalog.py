@@ -78,19 +78,24 @@ def survey(kind: Kind, entries: Iterable[Entry], pods: Sequence[Pod], now: float
     """All tasks (or queues) that the storage or a live pod knows, by name."""
     stored = {entry.name: entry for entry in entries if entry.kind == kind}
     live = [pod for pod in pods if pod.live]
+    seen = {about: pod.beat_at for pod in sorted(pods, key=lambda pod: pod.beat_at) for about in pod.card.about}
     known = {name for pod in live for name in _names(kind, pod)}
     said = {found[1] for pod in live for about in pod.card.about if (found := parts(about)) and found[0] == kind}
-    return [_known(kind, name, stored.get(name), live, now) for name in sorted(stored.keys() | known | said)]
+    return [
+        _known(kind, name, stored.get(name), live, seen.get(key(kind, name), 0.0), now)
+        for name in sorted(stored.keys() | known | said)
+    ]
 
 
 def _names(kind: Kind, pod: Pod) -> Iterable[str]:
     return pod.card.tasks if kind == "task" else pod.card.queues
 
 
-def _known(kind: Kind, name: str, entry: Entry | None, live: Sequence[Pod], now: float) -> Known:
+def _known(kind: Kind, name: str, entry: Entry | None, live: Sequence[Pod], beat_at: float, now: float) -> Known:
+    """`beat_at` is the last beat of a pod that says something of it, alive or not."""
     having = [pod for pod in live if name in _names(kind, pod)]
     told = [(pod.card.label, said) for pod in live if (said := pod.card.about.get(key(kind, name))) is not None]
-    seen_at = None if entry is None else entry.seen_at
+    seen_at = None if entry is None else max(entry.seen_at, beat_at)
     descriptor = entry.descriptor if entry is not None else told[-1][1] if told else Descriptor()
     return Known(
         kind=kind,

@@ -16,8 +16,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from . import lifecycle
+from .backoff import Retry
 from .duration import words
-from .job import DEFAULT_MAX_ATTEMPTS, Job, State
+from .job import DEFAULT_MAX_ATTEMPTS, POISON_CRASHES, Job, State
 from .pod import Pod
 from .queue import Queue
 
@@ -72,7 +74,7 @@ def explain(evidence: Evidence) -> Explanation:
             cause = Cause(code="waiting", text="it waits for an answer from outside", until=job.deadline)
             return _answer(job, (cause,), blocked=False)
         case State.SCHEDULED:
-            first = Cause(code="scheduled", text=_why_later(job, now), until=job.run_at)
+            first = Cause(code="scheduled", text=_why_later(job, evidence.queue, now), until=job.run_at)
             # What will stand in its way when its time has come is worth knowing today.
             return _answer(job, (first, *_gate(evidence), *_served(evidence)), blocked=False)
         case _:
@@ -122,11 +124,11 @@ def _ended(job: Job) -> Explanation:
     return _answer(job, (cause,), blocked=False)
 
 
-def _why_later(job: Job, now: float) -> str:
+def _why_later(job: Job, queue: Queue | None, now: float) -> str:
     wait = f"due in {_span(max(0.0, job.run_at - now))}{_at(job.run_at)}"
     last = job.error
     if last is not None and last.attempt == job.attempt and job.attempt > 0:
-        most = job.max_attempts or DEFAULT_MAX_ATTEMPTS
+        most = lifecycle.most_attempts(job, Retry(), None if queue is None else queue.retry)
         return f"{wait}, for attempt {job.attempt + 1} of {most}; the last ended by {last.kind}: {last.type}"
     if job.throttles:
         return f"{wait}; its queue was throttled {_times(job.throttles)}"
@@ -177,7 +179,7 @@ def _served(evidence: Evidence) -> tuple[Cause, ...]:
     job = evidence.job
     live = [pod for pod in evidence.pods if pod.live]
     serving = [pod for pod in live if job.queue in pod.card.queues]
-    knowing = [pod for pod in serving if job.task in pod.card.tasks]
+    knowing = _knowing(evidence)
     if not live:
         text = "no worker is running" if not evidence.pods else "no worker is alive: the last ones have fallen silent"
         return (Cause(code="no-pods", text=text, remedy=f"treadle worker --queues {job.queue}"),)
@@ -190,7 +192,7 @@ def _served(evidence: Evidence) -> tuple[Cause, ...]:
         known = f"; {_listed(elsewhere)} knows it, but serves other queues" if elsewhere else ""
         text = f"no live worker of queue {job.queue} (there {_are(len(serving))}) knows task {job.task}{known}"
         return (Cause(code="unknown-task", text=text, remedy="deploy its code to a worker of that queue"),)
-    if all(pod.wish != "serve" or (pod.stats is not None and pod.stats.quiet) for pod in knowing):
+    if all(pod.is_quiet for pod in knowing):
         text = f"every worker that could run it claims nothing now: {_listed([pod.card.label for pod in knowing])}"
         return (Cause(code="quiet", text=text, remedy="treadle pods resume POD, or start another worker"),)
     return ()
@@ -203,10 +205,15 @@ def _full(evidence: Evidence) -> tuple[Cause, ...]:
     if queue is not None and queue.max_workers and evidence.running_count >= queue.max_workers:
         text = f"queue {job.queue} runs {evidence.running_count} of max_workers {queue.max_workers}{busy}"
         return (Cause(code="max-workers", text=text, remedy=f"treadle queues scale {job.queue} N"),)
-    able = [pod for pod in evidence.pods if pod.live and job.queue in pod.card.queues and job.task in pod.card.tasks]
+    able = [pod for pod in _knowing(evidence) if not pod.is_quiet]
+    full = [_is_full(evidence, pod) for pod in able]
     slots = sum(pod.card.queues[job.queue] for pod in able)
-    if able and evidence.running_count >= slots:
+    if full and all(each == "" for each in full):
         text = f"all {slots} slots of queue {job.queue} in {_number(len(able), 'worker')} are taken{busy}"
+        return (Cause(code="slots-full", text=text, remedy="wait, or start more workers"),)
+    if full and None not in full:
+        why = _listed([f"{pod.card.label} ({each or 'its slots'})" for pod, each in zip(able, full, strict=True)])
+        text = f"every worker that could run it is full: {why}{busy}"
         return (Cause(code="slots-full", text=text, remedy="wait, or start more workers"),)
     if evidence.next_token is not None and queue is not None and queue.rate is not None:
         wait = _span(evidence.next_token)
@@ -215,16 +222,45 @@ def _full(evidence: Evidence) -> tuple[Cause, ...]:
     return ()
 
 
+def _knowing(evidence: Evidence) -> list[Pod]:
+    """The live pods that serve its queue and know its task."""
+    job = evidence.job
+    return [pod for pod in evidence.pods if pod.live and job.queue in pod.card.queues and job.task in pod.card.tasks]
+
+
+def _is_full(evidence: Evidence, pod: Pod) -> str | None:
+    """What of this pod is used up: nothing (None), its slots for the queue (""), or else in words."""
+    queue, used = evidence.job.queue, _used(evidence, pod)
+    if used >= pod.card.queues[queue]:
+        return ""
+    share = None if evidence.queue is None or evidence.queue.max_workers is None else pod.shares.get(queue)
+    if share is not None and used >= share:
+        return f"its share of max_workers, {share}"
+    if pod.card.slots is not None and pod.running >= pod.card.slots:
+        return f"its {_number(pod.card.slots, 'slot')} for all queues"
+    return None
+
+
+def _used(evidence: Evidence, pod: Pod) -> int:
+    """Runs of the queue in one pod: counted, or, where only some of them were read, as its last beat told."""
+    counted = sum(each.pod == pod.card.id for each in evidence.running)
+    if pod.stats is None or len(evidence.running) >= evidence.running_count:
+        return counted
+    return max(counted, pod.stats.running.get(evidence.job.queue, 0))
+
+
 def _order(evidence: Evidence) -> tuple[Cause, ...]:
     """What a claim would take before it, and what makes claims slow."""
     causes: list[Cause] = []
     if evidence.ahead:
         number = f"{evidence.ahead:,}{' or more' if evidence.ahead_capped else ''}"
         jobs = "job is" if evidence.ahead == 1 and not evidence.ahead_capped else "jobs are"
-        causes.append(Cause(code="behind", text=f"{number} {jobs} before it in queue {evidence.job.queue}"))
+        aging = evidence.queue is not None and evidence.queue.aging is not None
+        older = ", by their stored priorities (the queue ages: waiting raises them)" if aging else ""
+        causes.append(Cause(code="behind", text=f"{number} {jobs} before it in queue {evidence.job.queue}{older}"))
     if evidence.slow_claims:
         causes.append(Cause(code="old-snapshot", text=f"claims may be slow: {evidence.slow_claims}"))
-    if evidence.job.crashes:
+    if evidence.job.crashes >= POISON_CRASHES - 1:
         text = f"it has crashed {_times(evidence.job.crashes)}: it is not run beside other jobs that did"
         causes.append(Cause(code="suspect", text=text))
     return tuple(causes)

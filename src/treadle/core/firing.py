@@ -136,6 +136,13 @@ def next_fire(schedule: Schedule) -> float | None:
     return next(cron.fires_after(plan.expression, plan.zone, schedule.anchor, schedule.progress.cursor), None)
 
 
+def late(schedule: Schedule, now: float) -> float:
+    """For how many seconds the next time after the cursor has been due: above a few, nobody fires. ValueError if its
+    expression or its zone cannot be read."""
+    coming = next_fire(schedule)
+    return 0.0 if coming is None else max(0.0, now - coming)
+
+
 def fire(schedule: Schedule, found: Due) -> Fire:
     return Fire(
         name=schedule.name,
@@ -191,7 +198,9 @@ def iso(at: float) -> str:
 def settle(row: Schedule | None, wish: Fire, live: Collection[str], known: Mapping[float | str, FireRecord]) -> Settled:
     """What to do about a Fire, with the row held. `live` are those of its jobs that are still alive; `known` the
     records there are, by their keys."""
-    if row is None or row.removed:
+    if row is None or row.removed or not row.readable:
+        # One that cannot be read shows so by itself. To write here would lose what another version can read: a cursor
+        # that is gone would fire all of the past.
         return Settled(outcome="stale")
     alive = tuple(id for id in row.progress.live if id in live)
     if wish.error is not None:

@@ -50,14 +50,18 @@ class Histogram(Struct):
             for value in values:
                 self.add(value)
             return
-        if not (min(values) > LEAST and max(values) < MOST and not isnan(sum(values))):
+        total, longest = sum(values), max(values)
+        if min(values) > LEAST and longest < MOST and not isnan(total):
+            found = Counter([int(log(value) * _SCALE + _SHIFT) for value in values])
+        else:
             values = [min(value, MOST) if value > LEAST else 0.0 for value in values]
+            found = Counter([int(log(value) * _SCALE + _SHIFT) if value else 0 for value in values])
+            total, longest = sum(values), max(values)
         counts = self.counts
-        found = Counter([int(log(value) * _SCALE + _SHIFT) if value else 0 for value in values])
         for bucket, count in found.items():
             counts[bucket] = counts.get(bucket, 0) + count
-        self.sum += sum(values)
-        self.max = max(self.max, *values)
+        self.sum += total
+        self.max = max(self.max, longest)
 
     @property
     def count(self) -> int:

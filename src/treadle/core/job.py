@@ -197,6 +197,8 @@ class QueueChange(Struct, frozen=True, kw_only=True):
 
     name: str
     version: int | None = None
+    by: str | None = None
+    audit: str | None = None  # the id of the line that it writes there; None: it is no operator's
     paused: bool | UnsetType = UNSET
     paused_by: str | UnsetType | None = UNSET
     pause_reason: str | UnsetType | None = UNSET

@@ -165,6 +165,15 @@ def of_queue(bucket: Bucket | None, queue: Queue | None, scope: str, now: float)
     return edit(bucket, capacity, queue.rate, now)
 
 
+def is_idle(bucket: Bucket, queue: Queue | None, now: float) -> bool:
+    """Whether the bucket of a queue that has no rate any more can be forgotten: one that is made anew is full, and so
+    must this one be, or a rate that is taken back and set again would give its burst twice."""
+    if of_queue(bucket, queue, bucket.scope, now) is not None:
+        return False
+    full = grown(bucket, now)
+    return not full.leases and full.tokens >= full.capacity
+
+
 def queue_of(scope: str) -> str | None:
     """The queue whose rate this scope is; None for a limit that somebody named."""
     return scope.removeprefix(OF_A_QUEUE) if scope.startswith(OF_A_QUEUE) else None

@@ -33,6 +33,7 @@ OperationState: TypeAlias = Literal["running", "stopping", "stopped", "finished"
 ACTS: Final[tuple[Act, ...]] = get_args(Act)
 CHUNK: Final = 500
 UNDER_WAY: Final = frozenset({"running", "stopping"})
+_STEERED: Final = frozenset({"stopping", "stopped", "resumed"})
 _NOT_STARTED: Final = CLAIMABLE | {State.WAITING}
 # In which states a job can be acted upon, and what is said of the others.
 FITS: Final[dict[str, frozenset[State]]] = {
@@ -66,6 +67,7 @@ class Operation(Struct, frozen=True, kw_only=True):
     by: str | None = None
     reason: str | None = None
     attended: bool = False  # whoever started it works on it; others take it up only when it rests
+    steered_by: str | None = None  # who stopped or resumed it last
     state: OperationState = "running"
     cutoff: float = 0.0
     cursor: str | None = None
@@ -205,9 +207,11 @@ def after(operation: Operation, chunk: Chunk, answers: Sequence[Answer]) -> Oper
     )
 
 
-def stop(operation: Operation) -> Operation | None:
+def stop(operation: Operation, by: str | None = None) -> Operation | None:
     """The wish to stop it, which the next chunk obeys; None if it is not under way."""
-    return msgspec.structs.replace(operation, state="stopping") if operation.state in UNDER_WAY else None
+    if operation.state not in UNDER_WAY:
+        return None
+    return msgspec.structs.replace(operation, state="stopping", steered_by=by)
 
 
 def halt(operation: Operation, error: str | None = None) -> Operation:
@@ -215,11 +219,13 @@ def halt(operation: Operation, error: str | None = None) -> Operation:
     return msgspec.structs.replace(operation, state="stopped" if error is None else "failed", error=error)
 
 
-def resume(operation: Operation, *, attended: bool) -> Operation | None:
+def resume(operation: Operation, *, attended: bool, by: str | None = None) -> Operation | None:
     """Go on where it ended; None if there is nothing left to do."""
     if operation.state == "finished":
         return None
-    return msgspec.structs.replace(operation, state="running", error=None, finished_at=None, attended=attended)
+    return msgspec.structs.replace(
+        operation, state="running", error=None, finished_at=None, attended=attended, steered_by=by
+    )
 
 
 def written(operation: Operation, before: Operation | None, now: float) -> Operation:
@@ -245,7 +251,7 @@ def line(operation: Operation, before: Operation | None) -> AuditLine | None:
         id=f"{operation.id}:{operation.version:08}",  # in the order of its versions
         act=f"jobs.{operation.act}",
         subject=operation.filter or "all jobs",
-        by=operation.by,
+        by=operation.steered_by if said in _STEERED else operation.by,
         reason=operation.reason,
         detail="; ".join([said, *_chosen(operation), *([] if before is None else [counts])]),
         operation=operation.id,

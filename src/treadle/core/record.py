@@ -71,6 +71,18 @@ def returned(job: Record) -> Record:
     return {**job, **free, **ended, "state": state, "attempt": attempt}
 
 
+def restarted(operation: Record) -> Record:
+    """An operation's record for another storage. How far it has come is told in the words of the one that it leaves:
+    what is left to do is looked for anew, and what was done no longer asks for it."""
+    try:
+        body: Any = json.loads(operation["body"])
+    except (TypeError, ValueError):
+        return operation
+    if not isinstance(body, dict) or "cursor" not in body:
+        return operation
+    return {**operation, "body": json.dumps({**cast("Record", body), "cursor": None}, ensure_ascii=False)}
+
+
 def state_at(job: Record, now: float) -> str:
     """The state that a reader sees: a storage keeps scheduled and ready as one."""
     return "scheduled" if job["state"] == "ready" and job["run_at"] > now else str(job["state"])

@@ -13,12 +13,15 @@ are kept for three days, hours (a few MB a month, for they are one for the fleet
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final, Literal
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Literal, TypeVar
 
+import msgspec
 from msgspec import Struct, field
 
 from .histogram import Histogram
+
+T = TypeVar("T")
 
 MINUTE: Final = 60
 HOUR: Final = 3600
@@ -76,6 +79,18 @@ class Rollup(Struct, kw_only=True):
 def add_counts(into: dict[str, int], more: dict[str, int]) -> None:
     for name, count in more.items():
         into[name] = into.get(name, 0) + count
+
+
+def readable(decode: Callable[[Any], T], entries: Iterable[Any]) -> list[T]:
+    """Rows of history as a storage keeps them, without those that somebody damaged: one must not keep a whole chart, or
+    the fold of its hour, from being made."""
+    found: list[T] = []
+    for entry in entries:
+        try:
+            found.append(decode(entry))
+        except (msgspec.MsgspecError, ValueError, TypeError):
+            continue
+    return found
 
 
 def floor(at: float, step: float) -> float:

@@ -100,6 +100,11 @@ class Schedule(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def removed(self) -> bool:
         return self.removed_at is not None
 
+    @property
+    def readable(self) -> bool:
+        """Whether this version could read its row."""
+        return bool(self.plan.expression)
+
 
 class Edit(Struct, frozen=True, kw_only=True):
     """A definition to be written over the version before it (0: there is none yet). With a cursor, that moves too."""
@@ -300,7 +305,8 @@ def progress_text(progress: Progress) -> str:
 
 
 def of_text(name: str, version: int, definition: str, progress: str) -> Schedule:
-    """A row, read again. One that somebody damaged stays visible: it has an empty plan, which fires nothing."""
+    """A row, read again. One that somebody damaged, or a newer version wrote, stays visible: it has an empty plan,
+    which fires nothing."""
     try:
         found = _read_schedule(definition)
         found = msgspec.structs.replace(found, name=name, version=version, progress=_read_progress(progress))

@@ -30,6 +30,7 @@ log = logging.getLogger("treadle.main")
 
 EXIT_DONE: Final = 0
 EXIT_LOOP_BLOCKED: Final = 70
+EXIT_BUG: Final = 70
 EXIT_UNCLEAN: Final = 75
 
 LAST_WORDS: Final = 2.0  # seconds that the log and the streams may take in the end
@@ -182,7 +183,7 @@ async def serve(
     if await _patiently("start the pod", pod.start, signals):
         await _first(signals.asked.wait(), pod.ordered_off.wait(), *([_nothing_due(pod)] if burst else []))
         await pod.stop()
-    return EXIT_DONE if pod.clean else EXIT_UNCLEAN
+    return EXIT_BUG if pod.broken else EXIT_DONE if pod.clean else EXIT_UNCLEAN
 
 
 async def _nothing_due(pod: Pod) -> None:

@@ -86,6 +86,11 @@ class Meter:
 
     def finished(self, changes: Sequence[Change], runs: Sequence[Run]) -> None:
         """These Changes were accepted, of these runs. Once per turn: a batch costs half of what its members would."""
+        first = runs[0].job
+        queue, task = first.queue, first.task
+        if not [run for run in runs if run.job.task != task or run.job.queue != queue]:  # as most turns are
+            self._count(self._cells.get((queue, task)) or self._cell(first), changes, runs)
+            return
         groups: dict[tuple[str, str], _Group] = {}
         for change, run in zip(changes, runs, strict=True):
             key = (run.job.queue, run.job.task)
@@ -95,7 +100,7 @@ class Meter:
         for key, group in groups.items():
             self._count(self._cells.get(key) or self._cell(group.runs[0].job), group.changes, group.runs)
 
-    def _count(self, cell: _Cell, changes: list[Change], runs: list[Run]) -> None:
+    def _count(self, cell: _Cell, changes: Sequence[Change], runs: Sequence[Run]) -> None:
         ends = [(run.job.started_at or 0.0) + run.seconds for run in runs]
         if max(ends) >= cell.until:
             if len(runs) > 1:  # a minute ends: each where it belongs
@@ -114,7 +119,7 @@ class Meter:
         else:
             self._count_mixed(row, changes, runs, ends)
 
-    def _count_mixed(self, row: Rollup, changes: list[Change], runs: list[Run], ends: list[float]) -> None:
+    def _count_mixed(self, row: Rollup, changes: Sequence[Change], runs: Sequence[Run], ends: Sequence[float]) -> None:
         for change, run, end in zip(changes, runs, ends, strict=True):
             row.outcomes[change.why] = row.outcomes.get(change.why, 0) + 1
             if change.why in _ENDS:

@@ -29,6 +29,7 @@ Kind = Literal["gauge", "counter", "histogram"]
 Fill = Callable[["Pod"], Iterable[tuple[tuple[str, ...], Any]]]
 
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 600, 1800, 3600)
+MOST_UNKNOWN: Final = 100  # their names come from whoever enqueues, and are nobody's promise
 SIZES: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
@@ -99,7 +100,8 @@ def _unknown_tasks(survey: Survey) -> Iterator[tuple[tuple[str, ...], int]]:
     for due in survey.due_tasks:
         if (due.queue, due.task) in unknown:
             counts[due.task] = counts.get(due.task, 0) + due.count
-    yield from (((task,), count) for task, count in sorted(counts.items()))
+    most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:MOST_UNKNOWN]
+    yield from (((task,), count) for task, count in most)
 
 
 def _pods(survey: Survey) -> list[tuple[tuple[str, ...], int]]:
@@ -141,6 +143,9 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
     # Queues: as the storage shows them, not older than 15 s. The same from every pod: take the maximum over pods.
     Metric("treadle_jobs", "gauge", ("queue", "state"), "Jobs by state; ended ones are counted to 10,000 only.",
            _surveyed(_jobs)),
+    Metric("treadle_retrying_jobs", "gauge", (), "Jobs that wait for another attempt, counted to 10,000; absent while "
+           "more than 100,000 are scheduled.",
+           _surveyed(lambda survey: () if survey.retrying is None else (((), survey.retrying),))),
     Metric("treadle_oldest_ready_age_seconds", "gauge", ("queue",), "How long the oldest ready job has waited: what to "
            "scale on.", _of_queues(lambda stats, _: stats.oldest_ready_seconds or 0.0)),
     Metric("treadle_drain_seconds", "gauge", ("queue",), "How long what is ready takes at the pace of the last five "
@@ -208,6 +213,8 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
            lambda pod: [((each.service.name,), each.times) for each in pod.rounds]),
     Metric("treadle_service_overruns_total", "counter", ("service",), "Passes longer than the pause between them.",
            lambda pod: [((each.service.name,), each.overruns) for each in pod.rounds]),
+    Metric("treadle_service_errors_total", "counter", ("service",), "Passes that failed; each is tried again.",
+           lambda pod: [((each.service.name,), each.errors) for each in pod.rounds]),
     Metric("treadle_fires_total", "counter", ("schedule", "result"), "Fire times of schedules, seen to while this pod "
            "led: fired, skipped, missed.", _fires),
     Metric("treadle_fire_late_seconds", "histogram", (), "How late fires were.",
@@ -284,5 +291,5 @@ _SHARED: Final = frozenset(
     metric.name
     for metric in CATALOGUE
     if metric.name.startswith(("treadle_jobs", "treadle_oldest", "treadle_drain", "treadle_queue_", "treadle_unknown"))
-    or metric.name == "treadle_pods"
+    or metric.name in ("treadle_pods", "treadle_retrying_jobs")
 )

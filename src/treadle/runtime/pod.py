@@ -112,8 +112,9 @@ class Pod:
         self.timing = timing or Timing()
         self.limits = limits or Limits()
         self.stopped = asyncio.Event()
-        self.ordered_off = asyncio.Event()  # an operator has asked it to stop, and it does
+        self.ordered_off = asyncio.Event()  # an operator has asked it to stop, or it must, and it does
         self.clean = True  # everything that ended was written before the pod signed off
+        self.broken = False  # one of its loops has ended by a bug, and so it stops
         self.timed = Timed(storage)
         self._storage = self.timed.storage
         self._registry = registry
@@ -163,6 +164,8 @@ class Pod:
         log.info("%s", self.manifest())
         self._background.append(asyncio.create_task(self._watch_heart(), name="heart watch"))
         self._background.append(asyncio.create_task(self._turn(), name="turner"))
+        for task in self._background:
+            task.add_done_callback(self._on_loop_end)
         self._started = True
 
     def manifest(self) -> str:
@@ -246,7 +249,7 @@ class Pod:
             stuck=self._stuck,
             stats=self._stats,
         )
-        self.orders = Orders(label=lambda: self.label, wake=self.turner.wake, stop=self._stop_as_ordered)
+        self.orders = Orders(label=lambda: self.label, wake=self.turner.wake, stop=self._stop_by_itself)
         self.leader = Leader(self._storage, lambda: self.id, ttl=self.timing.leader_ttl, every=self.timing.leader_every)
         self.recorder = Recorder(
             self._storage,
@@ -258,7 +261,7 @@ class Pod:
         )
         self.surveyor = Surveyor(self._storage)
         self.rounds = self._services()
-        self._stopping = False
+        self._stopping = self.broken = False
         self._hurry.clear()
         self.stopped.clear()
         self.ordered_off.clear()
@@ -305,7 +308,10 @@ class Pod:
             may_act=lambda: proves or self.leader.leads,
         )
         balancer = Balancer(
-            self._storage, lambda: self.leader.leads, every=self.timing.balance, limited=self.roster.is_any_limited
+            self._storage,
+            lambda: self.leader.leads,
+            every=self.timing.balance,
+            settings=lambda: self.roster.settings,
         )
         watcher = Watcher(self._storage)
         self.pruner = Pruner(self._storage)
@@ -315,7 +321,7 @@ class Pod:
             (self.rescuer, lambda: proves or self.leader.leads),
             (balancer, lambda: self.leader.leads),
             (watcher, lambda: self.leader.leads),
-            (Roller(self._storage), lambda: self.leader.leads),
+            (Roller(self._storage, lambda: self.leader.leads), lambda: self.leader.leads),
             (self.pruner, lambda: self.leader.leads),
             (self.operator, lambda: self.leader.leads),
         ]
@@ -368,13 +374,13 @@ class Pod:
 
     def _note_settings(self, beaten: Beaten) -> None:
         self._ahead = beaten.now - time.monotonic()
-        self.recovery.heard(beaten.now)
         found = {queue.name: queue for queue in beaten.queues}
         roster = self.roster
         if (found, beaten.serving) != (roster.settings, roster.serving):
             self._balance_soon()
         changed = (found, beaten.serving, beaten.shares) != (roster.settings, roster.serving, roster.shares)
         roster.settings, roster.serving, roster.shares = found, beaten.serving, beaten.shares
+        self.recovery.heard(beaten.now)
         if changed:
             self.turner.wake()  # there may be more room than before
 
@@ -403,6 +409,17 @@ class Pod:
                     self.heart.start(self.id)
                 except RuntimeError as error:  # no thread to be had: the pod fences itself, and this is tried again
                     log.critical("the heart of pod %s cannot be started: %s", self.label, error)
+
+    def _on_loop_end(self, task: asyncio.Task[None]) -> None:
+        """None of them ends by itself. One that does has a bug, and a pod that goes on without it would do harm in
+        silence: it stops, in order, and whoever started it may start it again."""
+        if self._stopping or task.cancelled():
+            return
+        log.critical(
+            "%s of pod %s has ended by a bug: the pod stops", task.get_name(), self.label, exc_info=task.exception()
+        )
+        self.broken = True
+        self._stop_by_itself()
 
     # While it runs ---------------------------------------------------------------------------------------------------
 
@@ -434,7 +451,7 @@ class Pod:
 
     def _tell_hooks(self, change: Change, job: Job) -> None:
         self._hooks.tell(change.why, job, change)
-        if change.to is State.SUCCEEDED and self.recovery.is_due(job.queue):
+        if self.recovery.is_awaited and change.to is State.SUCCEEDED and self.recovery.is_due(job.queue):
             clearing = asyncio.create_task(self.recovery.clear(job.queue))
             self._clearing.add(clearing)
             clearing.add_done_callback(self._clearing.discard)
@@ -518,9 +535,9 @@ class Pod:
 
     # Stop ------------------------------------------------------------------------------------------------------------
 
-    def _stop_as_ordered(self) -> None:
+    def _stop_by_itself(self) -> None:
         self.ordered_off.set()
-        self._ending = self._loop.create_task(self.stop(), name="stop as ordered")
+        self._ending = self._loop.create_task(self.stop(), name="stop by itself")
 
     def hurry(self) -> None:
         """Do not wait for the runs to end by themselves."""

@@ -53,14 +53,14 @@ class Rates:
         storage: Storage,
         settings: Callable[[], Mapping[str, Queue]],
         own: Mapping[str, tuple[int, float]] | None = None,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         """`own` are the rates of this pod alone: queue → (capacity, refill)."""
         self.starved: set[str] = set()  # there was no token for them, and no claim has shown since that they are empty
         self._storage = storage
         self._settings = settings
-        self._clock = clock
-        now = clock()
+        self._clock = clock or time.monotonic  # looked up now: a simulation has its own
+        now = self._clock()
         self._own: dict[str, Bucket] = {
             name: limiting.fresh(name, capacity, refill, now) for name, (capacity, refill) in (own or {}).items()
         }

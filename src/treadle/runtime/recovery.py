@@ -23,17 +23,19 @@ class Recovery:
         self,
         storage: Storage,
         settings: Callable[[], Mapping[str, Queue]],
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] | None = None,
     ) -> None:
         self._storage = storage
         self._settings = settings
-        self._clock = clock
+        self._clock = clock or time.monotonic  # looked up now: a simulation has its own
         self._ahead = 0.0  # of the storage's clock before ours
         self._sent: dict[str, int] = {}  # queue → the version that was sent
+        self.is_awaited = False  # any queue has an exponent: asked once a job, so it is known beforehand
 
     def heard(self, now: float) -> None:
-        """The storage's clock, as a beat told it."""
+        """The storage's clock, as a beat told it, together with the settings that are in force now."""
         self._ahead = now - self._clock()
+        self.is_awaited = any(queue.cool_exponent > 0 for queue in self._settings().values())
 
     def is_due(self, name: str) -> bool:
         """Whether a success in this queue, now, clears its exponent."""

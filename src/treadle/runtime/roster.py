@@ -29,7 +29,7 @@ class Roster:
         """`tasks` names the tasks of each executor. `pod_slots` is a number of places over all queues, of which each
         has its portion."""
         self.queues = dict(queues)
-        self.settings: dict[str, Queue] = {}
+        self.settings = {}
         self.serving: dict[str, int] = {}  # queue → pods that have a part in its max_workers
         self.shares: dict[str, int] = {}  # queue → this pod's part, where the Balancer has given one
         self.in_hand: dict[tuple[str, str], Run] = {}  # (job id, token) → its run, ended or not
@@ -51,10 +51,19 @@ class Roster:
         """The runs that have not ended."""
         return (run for run in list(self.in_hand.values()) if not run.done)
 
+    @property
+    def settings(self) -> dict[str, Queue]:
+        return self._settings
+
+    @settings.setter
+    def settings(self, found: dict[str, Queue]) -> None:
+        self._settings = found
+        # Asked once a job, and most queues have none: so they are gathered here, once a beat.
+        self.overrides = {name: queue.retry for name, queue in found.items() if queue.retry is not None}
+
     def override(self, queue: str) -> RetryOverride | None:
         """What a queue's live settings say about retries."""
-        settings = self.settings.get(queue)
-        return None if settings is None else settings.retry
+        return self.overrides.get(queue)
 
     def take_slot(self, queue: str) -> int | None:
         """The lowest free slot of a queue. Low numbers are used first: a busy pod's slots then read as a bar."""
@@ -85,10 +94,6 @@ class Roster:
     def _room(self, name: str, slots: int, groups: tuple[Group, ...]) -> Room:
         share = demand.share(self.settings.get(name), self.serving.get(name, 1), self.shares.get(name))
         return Room(name, slots, self.running(name), groups, share)
-
-    def is_any_limited(self) -> bool:
-        """Whether any queue of the cluster has a total, as far as is known here."""
-        return any(queue.max_workers is not None for queue in self.settings.values())
 
     def counts(self) -> dict[str, int]:
         """How many runs of each queue are under way. From any thread."""

@@ -13,7 +13,9 @@ from typing import Any, Final, cast
 from ..core.histogram import Histogram
 from ..ports import Storage
 
-WRITES: Final = frozenset({"insert", "claim", "apply", "beat", "lead", "roll_up", "record"})
+WRITES: Final = frozenset(
+    {"insert", "claim", "apply", "beat", "lead", "roll_up", "record", "take", "fire", "advance", "prune", "sweep"}
+)
 
 
 class Timed:

@@ -144,7 +144,8 @@ class Turner:
         job = run.job
         if run.reason == "cancel":
             job = msgspec.structs.replace(job, cancel_wanted=True)
-        live = self._roster.override(job.queue)
+        overrides = self._roster.overrides
+        live = overrides.get(job.queue) if overrides else None
         change = lifecycle.finish(job, outcome, run.task.retry, self._chance.random(), live)
         self._send_later(Finish(change, run))
 

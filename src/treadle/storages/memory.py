@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct
 
+from ..core import audit as auditing
 from ..core import filter as filters
 from ..core import queue as queueing
 from ..core import unique
@@ -62,7 +63,7 @@ from .memory_catalog import MemoryCatalog
 from .memory_copy import MemoryCopy
 from .memory_history import Kept, MemoryHistory
 from .memory_limits import MemoryLimits
-from .memory_operations import MemoryOperations
+from .memory_operations import MemoryOperations, keep_line
 from .memory_pods import MemoryPods, PodRow
 from .memory_schedules import MemorySchedules
 
@@ -381,8 +382,11 @@ class MemoryStorage(
     def _edit(self, change: QueueChange, now: float) -> Applied:
         queue = self._queues.get(change.name, Queue(name=change.name))
         if change.version is not None and change.version != queue.version:
+            if change.audit in self._audit:
+                return Applied(True, repeated=True)
             return Applied(False, error=f"queue {change.name} has changed meanwhile (version {queue.version})")
         self._queues[change.name] = queueing.edit(queue, change, now)
+        keep_line(self._audit, auditing.of_queue(change), now)
         return Applied(True)
 
     # The cluster -----------------------------------------------------------------------------------------------------
@@ -442,7 +446,7 @@ class MemoryStorage(
         with self._lock:
             gone = self._pods.pop(pod, None)
             if gone is not None:
-                self._see(gone.card)
+                self._see_again(gone.card)
             await self.step_down(pod)
 
     async def lead(self, pod: str, ttl: float) -> int | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from ..core import catalog
 from ..core.catalog import Entry
 from ..core.pod import PodCard
@@ -17,11 +19,17 @@ class MemoryCatalog:
     _catalog: dict[tuple[str, str], Entry]
 
     def _see(self, card: PodCard) -> None:
-        """A pod has come, or goes: what it says of its tasks and queues is the last word."""
+        """A pod has come: what it says of its tasks and queues is the last word."""
         for about, descriptor in card.about.items():
             if (found := catalog.parts(about)) is not None:
                 kind, name = found
                 self._catalog[found] = Entry(kind=kind, name=name, descriptor=descriptor, seen_at=self._clock.now())
+
+    def _see_again(self, card: PodCard) -> None:
+        """A pod goes: it was there until now. Its words are not heard again, a newer pod's may have come since."""
+        for about in card.about:
+            if (found := catalog.parts(about)) is not None and (entry := self._catalog.get(found)) is not None:
+                self._catalog[found] = replace(entry, seen_at=self._clock.now())
 
     async def catalog(self) -> Sequence[Entry]:
         with self._lock:

@@ -8,10 +8,12 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from ..core import limit as limiting
+from ..core.audit import AuditLine
 from ..core.limit import Bucket, Take, Taken
 from ..core.lock import Lock
 from ..core.queue import Queue
 from ..ports import Clock
+from .memory_operations import keep_line
 
 
 class _LockRow(Struct, frozen=True):
@@ -25,6 +27,7 @@ class MemoryLimits:
     _clock: Clock
     _lock: threading.RLock
     _queues: dict[str, Queue]
+    _audit: dict[str, AuditLine]
 
     def __init__(self) -> None:
         self._buckets: dict[str, Bucket] = {}
@@ -55,12 +58,17 @@ class MemoryLimits:
         queue = limiting.queue_of(bucket.scope)
         return bucket if queue is None else limiting.of_queue(bucket, self._queues.get(queue), bucket.scope, now)
 
-    async def save_limit(self, scope: str, capacity: int, refill: float, expected: int | None = None) -> Bucket | None:
+    async def save_limit(
+        self, scope: str, capacity: int, refill: float, expected: int | None = None, *, line: AuditLine | None = None
+    ) -> Bucket | None:
         with self._lock:
             now = self._clock.now()
             bucket = self._buckets.get(scope)
+            if line is not None and line.id in self._audit:
+                return bucket
             if expected is not None and expected != (bucket.version if bucket else 0):
                 return None
+            keep_line(self._audit, line, now)
             if bucket is None:
                 bucket = limiting.fresh(scope, capacity, refill, now)
             else:
@@ -75,9 +83,9 @@ class MemoryLimits:
                 self._buckets[scope] = limiting.drain(bucket, self._clock.now())
             return bucket is not None
 
-    async def remove_limit(self, scope: str) -> bool:
+    async def remove_limit(self, scope: str, *, line: AuditLine | None = None) -> bool:
         with self._lock:
-            return self._buckets.pop(scope, None) is not None
+            return self._done(self._buckets.pop(scope, None) is not None, line)
 
     async def seize(self, name: str, owner: str, ttl: float) -> Lock:
         with self._lock:
@@ -92,13 +100,19 @@ class MemoryLimits:
             row = self._locks[name] = _LockRow(owner, fence, self._clock.steady() + ttl, self._clock.boot())
             return self._seen_lock(name, row)
 
-    async def free(self, name: str, owner: str | None) -> bool:
+    async def free(self, name: str, owner: str | None, *, line: AuditLine | None = None) -> bool:
         with self._lock:
             row = self._locks.get(name)
             if row is None or (owner is not None and row.owner != owner):
-                return False
+                return self._done(False, line)
             del self._locks[name]
-            return True
+            return self._done(True, line)
+
+    def _done(self, removed: bool, line: AuditLine | None) -> bool:
+        """Whether it was removed, by this sending or, as the audit knows, by an earlier one."""
+        if removed:
+            keep_line(self._audit, line, self._clock.now())
+        return removed or (line is not None and line.id in self._audit)
 
     async def locks(self) -> Sequence[Lock]:
         with self._lock:

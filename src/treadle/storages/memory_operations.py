@@ -9,15 +9,23 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ..core import failure, operation, retention
+from ..core import limit as limiting
 from ..core.audit import AuditLine
 from ..core.failure import LOOKED_AT, Failures
 from ..core.job import Change, QueueChange, State
+from ..core.limit import Bucket
 from ..core.operation import UNDER_WAY, Operation
 from ..core.queue import Queue
 from ..ports import Applied, Clock, Pruned
 
 if TYPE_CHECKING:
     from .memory import _Row  # pyright: ignore[reportPrivateUsage]
+
+
+def keep_line(kept: dict[str, AuditLine], line: AuditLine | None, now: float) -> None:
+    """A line of the audit says when it was written; one that is there already stays as it is."""
+    if line is not None:
+        kept.setdefault(line.id, replace(line, at=now))
 
 
 class MemoryOperations:
@@ -28,6 +36,7 @@ class MemoryOperations:
     _queues: dict[str, Queue]
     _operations: dict[str, Operation]
     _audit: dict[str, AuditLine]
+    _buckets: dict[str, Bucket]
 
     if TYPE_CHECKING:
 
@@ -67,8 +76,7 @@ class MemoryOperations:
 
     def _write_operation(self, new: Operation, before: Operation | None) -> Operation:
         row = self._operations[new.id] = operation.written(new, before, self._clock.now())
-        if (line := operation.line(row, before)) is not None:
-            self._audit[line.id] = line
+        keep_line(self._audit, operation.line(row, before), row.updated_at)
         return row
 
     async def operation(self, id: str) -> Operation | None:
@@ -93,7 +101,7 @@ class MemoryOperations:
         with self._lock:
             now = self._clock.now()
             for line in lines:
-                self._audit.setdefault(line.id, replace(line, at=now))
+                keep_line(self._audit, line, now)
 
     async def audit(self, limit: int = 100, before: str | None = None) -> Sequence[AuditLine]:
         with self._lock:
@@ -138,6 +146,12 @@ class MemoryOperations:
                 "operations": [each.id for each in self._operations.values() if (each.finished_at or now) <= old],
                 "audit": [each.id for each in self._audit.values() if each.at <= old],
                 "keys": [key for key, (_, until) in self._held.items() if until <= now],
+                "limits": [
+                    scope
+                    for scope, bucket in self._buckets.items()
+                    if (queue := limiting.queue_of(scope)) is not None
+                    and limiting.is_idle(bucket, self._queues.get(queue), now)
+                ],
             }
             for id in over["operations"]:
                 del self._operations[id]
@@ -145,4 +159,6 @@ class MemoryOperations:
                 del self._audit[id]
             for key in over["keys"]:
                 del self._held[key]
+            for scope in over["limits"]:
+                del self._buckets[scope]
             return {name: len(gone) for name, gone in over.items()}

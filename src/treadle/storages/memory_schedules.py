@@ -9,16 +9,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from ..core import firing
+from ..core.audit import AuditLine
 from ..core.firing import RECORDS_KEPT, Fire, Fired, FireRecord
 from ..core.job import LIVE, NewJob
 from ..core.schedule import Progress, Schedule
 from ..ports import Clock, Inserted, Wake
+from .memory_operations import keep_line
 
 
 class MemorySchedules:
     _clock: Clock
     _lock: threading.RLock
     _rows: dict[str, Any]
+    _audit: dict[str, AuditLine]
 
     def __init__(self) -> None:
         self._schedules: dict[str, Schedule] = {}
@@ -34,7 +37,9 @@ class MemorySchedules:
         with self._lock:
             return self._clock.now(), [schedule for _, schedule in sorted(self._schedules.items())]
 
-    async def save_schedule(self, schedule: Schedule, expected_version: int, *, cursor: float | None = None) -> bool:
+    async def save_schedule(
+        self, schedule: Schedule, expected_version: int, *, cursor: float | None = None, line: AuditLine | None = None
+    ) -> bool:
         with self._lock:
             row = self._schedules.get(schedule.name)
             if (row.version if row else 0) != expected_version:
@@ -44,6 +49,7 @@ class MemorySchedules:
                 progress = row.progress if cursor is None else replace(row.progress, cursor=cursor)
                 schedule = replace(schedule, progress=progress)
             self._schedules[schedule.name] = schedule
+            keep_line(self._audit, line, self._clock.now())
             return True
 
     async def fire(self, wish: Fire) -> Fired:

@@ -15,7 +15,7 @@ from ..core.job import DEFAULT_MAX_ATTEMPTS, LIVE, POISON_CRASHES, TERMINAL, Job
 from .history import Event
 
 # A run that was lost is stopped as soon as its pod hears of it; a task may take its time to obey.
-STOPPED_WITHIN = 20.0
+STOPPED_WITHIN = 15.0
 # Two readings of one clock may differ by a rounding.
 _BLINK = 0.001
 
@@ -48,8 +48,16 @@ class _Life:
 class Checker:
     """Replays a history. `final` is every stored job after healing; without it only what the events show is checked."""
 
-    def __init__(self, events: Iterable[Event], final: Sequence[Job] | None = None, *, converged: bool = True) -> None:
+    def __init__(
+        self,
+        events: Iterable[Event],
+        final: Sequence[Job] | None = None,
+        *,
+        converged: bool = True,
+        effects: bool = True,
+    ) -> None:
         self.broken: list[Broken] = []
+        self._with_effects = effects  # whether tasks said what they did
         self._lives: dict[str, _Life] = {}
         self._holders: dict[str, str] = {}  # unique key → the live job that holds it
         self._leases: dict[str, tuple[float, float]] = {}  # pod → when its last beat was accepted, and for how long
@@ -210,7 +218,8 @@ class Checker:
                 self._break(3, f"job {id} is {row.state}, and its history says {life.ended or 'alive'}")
             if row.attempt != life.charges:
                 self._break(9, f"job {id} says attempt {row.attempt}, and {life.charges} claims were charged")
-            if row.state is State.SUCCEEDED and (id, life.ended_token or "") not in self._effects:
+            is_told = not self._with_effects or (id, life.ended_token or "") in self._effects
+            if row.state is State.SUCCEEDED and not is_told:
                 self._break(6, f"job {id} has succeeded, and its task never returned under that token")
             if row.state is State.SUCCEEDED and self._fenced.get(id, life.ended_token) != life.ended_token:
                 self._break(7, f"job {id} has succeeded, and its fenced effect is that of another token")

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Final
 from msgspec.structs import replace
 
 from ..core import limit as limiting
+from ..core.audit import AuditLine
 from ..core.balance import Share
 from ..core.job import CLAIMABLE, TERMINAL, Change, Job, NewJob, QueueChange, State, UniqueClaim
 from ..core.limit import Bucket, Take, Taken
@@ -567,8 +568,10 @@ class QueueRateIsReadOnce(Sabotaged):
 class DeclarationOverwritesAnEdit(Sabotaged):
     caught_by = "test_a_declaration_never_overwrites_an_edit"
 
-    async def save_limit(self, scope: str, capacity: int, refill: float, expected: int | None = None) -> Bucket | None:
-        return await super().save_limit(scope, capacity, refill, expected or None)
+    async def save_limit(
+        self, scope: str, capacity: int, refill: float, expected: int | None = None, *, line: AuditLine | None = None
+    ) -> Bucket | None:
+        return await super().save_limit(scope, capacity, refill, expected or None, line=line)
 
 
 class LockIsTakenFromItsHolder(Sabotaged):
@@ -582,16 +585,16 @@ class LockIsTakenFromItsHolder(Sabotaged):
 class AnybodyFreesALock(Sabotaged):
     caught_by = "test_only_its_owner_lets_go_of_a_lock"
 
-    async def free(self, name: str, owner: str | None) -> bool:
-        return await super().free(name, None)
+    async def free(self, name: str, owner: str | None, *, line: AuditLine | None = None) -> bool:
+        return await super().free(name, None, line=line)
 
 
 class FenceComesAgain(Sabotaged):
     caught_by = "test_a_fence_never_comes_again"
 
-    async def free(self, name: str, owner: str | None) -> bool:
+    async def free(self, name: str, owner: str | None, *, line: AuditLine | None = None) -> bool:
         self._fence = 0
-        return await super().free(name, owner)
+        return await super().free(name, owner, line=line)
 
 
 class NothingAges(Sabotaged):

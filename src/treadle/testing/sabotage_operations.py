@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from ..core.job import Change, State
+from ..core.audit import AuditLine
+from ..core.job import Change, QueueChange, State
+from ..core.limit import OF_A_QUEUE, Bucket
 from ..core.operation import Operation
 from ..ports import Applied, Page, Pruned, Query
 from .sabotage import Sabotaged
@@ -107,3 +109,42 @@ class CauseOfTheLiving(Sabotaged):
     async def find(self, query: Query) -> Page:
         terms = tuple(term for term in query.filter.terms if term.key != "cause")
         return await super().find(replace(query, filter=type(query.filter)(terms)))
+
+
+class EditWithoutItsLine(Sabotaged):
+    caught_by = "test_an_edit_of_a_queue_and_its_line_are_one"
+
+    def _edit(self, change: QueueChange, now: float) -> Applied:
+        return super()._edit(replace(change, audit=None), now)
+
+
+class LineOfAnActThatWasRefused(Sabotaged):
+    caught_by = "test_acts_upon_limits_and_locks_bring_their_lines"
+
+    async def save_limit(
+        self, scope: str, capacity: int, refill: float, expected: int | None = None, *, line: AuditLine | None = None
+    ) -> Bucket | None:
+        saved = await super().save_limit(scope, capacity, refill, expected)
+        await self.note([] if line is None else [line])
+        return saved
+
+
+class BucketIsForgottenBeforeItIsFull(Sabotaged):
+    caught_by = "test_the_bucket_of_a_queue_without_a_rate_is_swept_once_it_is_full"
+
+    async def sweep(self) -> Mapping[str, int]:
+        rates = {name: queue.rate for name, queue in self._queues.items()}
+        idle = [scope for scope in self._buckets if rates.get(scope.removeprefix(OF_A_QUEUE), 1.0) is None]
+        for scope in idle:
+            del self._buckets[scope]
+        return {**await super().sweep(), "limits": len(idle)}
+
+
+class KeysAreKeptForEver(Sabotaged):
+    caught_by = "test_keys_that_are_free_again_are_swept"
+
+    async def sweep(self) -> Mapping[str, int]:
+        kept = dict(self._held)
+        swept = await super().sweep()
+        self._held.update(kept)
+        return swept

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from ..core.audit import AuditLine
 from ..core.firing import Fire, Fired
 from ..core.schedule import Schedule
 from ..ports import Wake
@@ -13,26 +14,32 @@ from .sabotage import Sabotaged
 class SaveIgnoresTheVersion(Sabotaged):
     caught_by = "test_only_the_expected_version_is_overwritten"
 
-    async def save_schedule(self, schedule: Schedule, expected_version: int, *, cursor: float | None = None) -> bool:
+    async def save_schedule(
+        self, schedule: Schedule, expected_version: int, *, cursor: float | None = None, line: AuditLine | None = None
+    ) -> bool:
         row = self._schedules.get(schedule.name)
-        return await super().save_schedule(schedule, row.version if row else 0, cursor=cursor)
+        return await super().save_schedule(schedule, row.version if row else 0, cursor=cursor, line=line)
 
 
 class SaveIsNotRepeatable(Sabotaged):
     caught_by = "test_a_save_sent_again_answers_as_the_first_time"
 
-    async def save_schedule(self, schedule: Schedule, expected_version: int, *, cursor: float | None = None) -> bool:
+    async def save_schedule(
+        self, schedule: Schedule, expected_version: int, *, cursor: float | None = None, line: AuditLine | None = None
+    ) -> bool:
         row = self._schedules.get(schedule.name)
         if (row.version if row else 0) != expected_version:
             return False
-        return await super().save_schedule(schedule, expected_version, cursor=cursor)
+        return await super().save_schedule(schedule, expected_version, cursor=cursor, line=line)
 
 
 class EditOverwritesTheProgress(Sabotaged):
     caught_by = "test_an_edit_leaves_the_progress_alone"
 
-    async def save_schedule(self, schedule: Schedule, expected_version: int, *, cursor: float | None = None) -> bool:
-        saved = await super().save_schedule(schedule, expected_version, cursor=cursor)
+    async def save_schedule(
+        self, schedule: Schedule, expected_version: int, *, cursor: float | None = None, line: AuditLine | None = None
+    ) -> bool:
+        saved = await super().save_schedule(schedule, expected_version, cursor=cursor, line=line)
         self._schedules[schedule.name] = schedule
         return saved
 

@@ -7,10 +7,11 @@ known of shares that lie unused is kept here, and lost with the lead: then it ta
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ...core import balance
 from ...core.balance import Idle
+from ...core.queue import Queue, QueueStats
 from ...ports import Storage
 
 log = logging.getLogger("treadle.balancer")
@@ -26,23 +27,25 @@ class Balancer:
         leads: Callable[[], bool],
         *,
         every: float,
-        limited: Callable[[], bool] = lambda: True,
+        settings: Callable[[], Mapping[str, Queue]],
     ) -> None:
-        """`limited`: whether any queue has a total, as far as the pod has heard with its beats."""
+        """`settings` are the queues as the pod has heard of them with its last beat."""
         self.every = every
         self.written = 0
         self._storage = storage
         self._leads = leads
-        self._limited = limited
+        self._settings = settings
         self._idle: dict[tuple[str, str], Idle] = {}
 
     async def run_once(self) -> None:
-        limited = self._limited()
+        if not self._settings():
+            return  # nothing was heard yet: not even that there are none
         pods = await self._storage.pods()
-        if not limited and not any(pod.shares for pod in pods):
-            self._idle = {}  # as in most clusters, most of the time: no queue has a total, and nothing is to be counted
+        is_limited = any(queue.max_workers is not None for queue in self._settings().values())
+        if not is_limited and not any(pod.shares for pod in pods):
+            self._idle = {}  # as in most clusters, most of the time: no queue has a total, and nothing is to be shared
             return
-        queues = await self._storage.queues()
+        queues = await self._look()
         self._idle = balance.watch(self._idle, queues, pods)
         changes = balance.changes(queues, pods, self._idle)
         # The reads took their time, and this process may have stood still: another pod may lead by now.
@@ -50,3 +53,9 @@ class Balancer:
             await self._storage.save_shares(changes)
             self.written += len(changes)
             log.debug("shares: %s", ", ".join(f"{each.queue} {each.pod} {each.share}" for each in changes))
+
+    async def _look(self) -> list[QueueStats]:
+        """The queues, and whether work waits in them. Not their counts: those cost the more the fuller a queue is, and
+        here they would be paid for every few seconds."""
+        waiting = {each.queue: each.count for each in await self._storage.due_tasks()}
+        return [QueueStats(queue=queue, ready=waiting.get(queue.name, 0)) for queue in self._settings().values()]

@@ -71,19 +71,23 @@ class Cron:
                 now, schedules = await self._storage.schedules()
             self._synced = (self._term(), begun)
         self._next = {each.name: self._next[each.name] for each in schedules if each.name in self._next}
-        trouble: list[StorageUnavailable] = []
+        trouble: list[tuple[str, StorageUnavailable]] = []
         for schedule in schedules:
             try:
                 await self._tend(schedule, now)
             except StorageUnavailable as error:
-                # One may be the row that somebody holds; with the second it is the storage.
-                trouble.append(error)
+                # One may be the row that somebody holds: the others fire on time all the same, and it is tried again
+                # with the next tick. With the second it is the storage.
+                self._next.pop(schedule.name, None)
+                trouble.append((schedule.name, error))
                 if len(trouble) > 1:
                     break
         coming = [at for _, _, at in self._next.values() if at is not None]
         self._look_at = begun + max(0.0, min(coming, default=now + TICK) - now)
-        if trouble:
-            raise trouble[0]
+        if len(trouble) > 1:
+            raise trouble[0][1]
+        for name, why in trouble:
+            self._complain(name, f"is not fired yet: {type(why).__name__}: {why}")
 
     def _is_sync_due(self, steady: float) -> bool:
         return self._synced is None or self._synced[0] != self._term() or steady - self._synced[1] >= SYNC_EVERY

@@ -30,10 +30,9 @@ async def work(storage: Storage, found: Operation, chunk: int = CHUNK) -> Operat
     if found.state == "stopping":
         return await storage.save_operation(operation.halt(found), found.version)
     try:
-        which = operation.which(found)
+        page = await storage.find(Query(filter=operation.which(found), limit=chunk, cursor=found.cursor))
     except (FilterError, ValueError) as error:  # written by another version, which knows other keys
         return await storage.save_operation(operation.halt(found, str(error)), found.version)
-    page = await storage.find(Query(filter=which, limit=chunk, cursor=found.cursor))
     todo = operation.decide(found, page.jobs, page.next or page.resume)
     told: list[Applied] = []
 
@@ -75,10 +74,20 @@ class Operator:
         until = time.monotonic() + LONGEST_PASS
         found = [each for each in await self._storage.operations() if each.state in UNDER_WAY]
         self._note(found)
+        trouble: list[Exception] = []
         for each in found:
             current: Operation | None = each
-            while current is not None and self._is_ours(current) and time.monotonic() < until:
-                current = await self._advance(current)
+            try:
+                while current is not None and self._is_ours(current) and time.monotonic() < until:
+                    current = await self._advance(current)
+            except Exception as error:
+                # It is tried again with the next pass, and the others need not wait for that. With the second it is
+                # the storage.
+                trouble.append(error)
+                if len(trouble) > 1:
+                    break
+        if trouble:
+            raise trouble[0]
 
     async def _advance(self, found: Operation) -> Operation | None:
         done = await work(self._storage, found, self._chunk)

@@ -45,10 +45,16 @@ class Pruner:
         begun = time.monotonic()
         allowed = max(LONGEST_PASS, DUTY * self.every) if self.behind else LONGEST_PASS
         self.behind = False
+        trouble: list[Exception] = []
         for state in STATES:
-            await self._prune(state, begun + allowed)
+            try:
+                await self._prune(state, begun + allowed)
+            except Exception as error:
+                trouble.append(error)
         for name, step in self._steps().items():
             await self._step(name, step)
+        if trouble:
+            raise trouble[0]
 
     async def _prune(self, state: State, until: float) -> None:
         while True:

@@ -8,6 +8,7 @@ were cut off and write late. After that its minutes may go.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from ...core.reading import Reading, fold_readings
@@ -24,8 +25,9 @@ class Roller:
     every = 60.0
     jitter = 0.1
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, leads: Callable[[], bool] = lambda: True) -> None:
         self._storage = storage
+        self._leads = leads
         self._folded_until: float | None = None  # hours before it are done with
 
     async def run_once(self) -> None:
@@ -35,14 +37,15 @@ class Roller:
             await self._fold_hour(hour)
         for day in _steps(since, now, DAY):
             await self._fold_day(day)
-        self._folded_until = floor(now - LATE, HOUR)
-        await self._forget()
+        if self._leads():
+            self._folded_until = floor(now - LATE, HOUR)
+            await self._forget()
 
     async def _since(self, now: float) -> float:
         """The first hour that may not be folded yet. A leader that is new to it begins at the newest hour there is."""
-        if self._folded_until is not None:
-            return self._folded_until
         oldest = floor(now - KEEP["minutes"], HOUR) + HOUR  # of the hour before, some minutes are gone
+        if self._folded_until is not None:
+            return max(oldest, self._folded_until)
         hours = await self._storage.rollups(HOUR, oldest)
         return max([oldest, *(row.at - HOUR for row in hours[-1:])])
 
@@ -50,11 +53,14 @@ class Roller:
         rows: list[Rollup | Reading] = []
         rows += fold(await self._storage.rollups(MINUTE, hour, hour + HOUR), HOUR)
         rows += fold_readings(await self._storage.readings(MINUTE, hour, hour + HOUR), HOUR)
-        if rows:
-            await self._storage.roll_up(rows)
+        await self._write(rows)
 
     async def _fold_day(self, day: float) -> None:
-        if rows := fold(await self._storage.rollups(HOUR, day, day + DAY), DAY):
+        await self._write(fold(await self._storage.rollups(HOUR, day, day + DAY), DAY))
+
+    async def _write(self, rows: Sequence[Rollup | Reading]) -> None:
+        # The read took its time, and this process may have stood still: another leader may have folded newer rows.
+        if rows and self._leads():
             await self._storage.roll_up(rows)
 
     async def _forget(self) -> None:

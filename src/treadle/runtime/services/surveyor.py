@@ -13,6 +13,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from ...core import filter as filters
+from ...core.job import State
 from ...core.pod import Pod
 from ...core.queue import QueueStats
 from ...core.rollup import MINUTE
@@ -23,6 +25,11 @@ from ...ports import Storage
 EVERY: Final = 15.0
 WANTED_FOR: Final = 60.0
 PACE_OVER: Final = 300.0  # the drain estimate goes by the last five minutes
+MOST_RETRYING: Final = 10_000
+# Retries are found by a look at every scheduled job. Where there are more, that look costs more than it tells.
+MOST_LOOKED_AT: Final = 100_000
+
+_RETRYING: Final = filters.parse("is:retrying")
 
 
 class Survey(Struct, frozen=True, kw_only=True):
@@ -33,6 +40,7 @@ class Survey(Struct, frozen=True, kw_only=True):
     pods: Sequence[Pod]
     due_tasks: Sequence[DueTask]
     finished: dict[str, int]  # queue → jobs that ended in the last PACE_OVER seconds
+    retrying: int | None = None  # None: too many are scheduled to look at each
 
 
 class Surveyor:
@@ -60,11 +68,18 @@ class Surveyor:
 
     async def run_once(self) -> None:
         now = await self._storage.time()
+        queues = await self._storage.queues()
         self.survey = Survey(
             at=now,
-            queues=await self._storage.queues(),
+            queues=queues,
             pods=await self._storage.pods(),
             due_tasks=await self._storage.due_tasks(),
             finished=finished_by_queue(await self._storage.rollups(MINUTE, now - PACE_OVER)),
+            retrying=await self._retrying(sum(stats.scheduled for stats in queues)),
         )
         self._seen_at = time.monotonic()
+
+    async def _retrying(self, scheduled: int) -> int | None:
+        if not 0 < scheduled <= MOST_LOOKED_AT:
+            return None if scheduled else 0
+        return (await self._storage.count(_RETRYING, MOST_RETRYING)).get(State.SCHEDULED, 0)

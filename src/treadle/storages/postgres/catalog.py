@@ -23,12 +23,25 @@ from unnest($2::text[], $3::text[], $4::text[]) as u (kind, name, descriptor)
 order by u.kind, u.name
 on conflict (kind, name) do update set descriptor = excluded.descriptor, seen_at = excluded.seen_at
 """  # noqa: S608 - the SQL is put together from our own parts
+_SEE_AGAIN: Final = """
+with known as (
+    select c.kind, c.name
+    from treadle.catalog as c
+    join unnest($2::text[], $3::text[]) as u (kind, name) using (kind, name)
+    order by c.kind, c.name
+    for update of c
+)
+update treadle.catalog as c
+set seen_at = greatest(c.seen_at, to_timestamp($1::float8))
+from known as k
+where c.kind = k.kind and c.name = k.name
+"""
 _ENTRIES: Final = "select kind, name, descriptor, date_part('epoch', seen_at) from treadle.catalog order by kind, name"
 _as_descriptor: Final = msgspec.json.Decoder(Descriptor).decode
 
 
 def see(card: PodCard, now: float | None) -> Talk[None]:
-    """A pod has come, or goes: what it says of its tasks and queues is the last word."""
+    """A pod has come: what it says of its tasks and queues is the last word."""
     known = [
         (*found, rows.json_text(descriptor))
         for about, descriptor in card.about.items()
@@ -38,10 +51,11 @@ def see(card: PodCard, now: float | None) -> Talk[None]:
         yield _SEE, (now, *([each[n] for each in known] for n in range(3)))
 
 
-def see_again(pod: str, now: float | None) -> Talk[None]:
-    found = yield "select card from treadle.pod where id = $1::text", (pod,)
-    if found:
-        yield from see(rows.card_of(found[0][0]), now)
+def see_again(card: str, at: float) -> Talk[None]:
+    """A pod goes: it was there until then. Its words are not heard again, a newer pod's may have come since."""
+    known = [found for about in rows.card_of(card).about if (found := catalog.parts(about)) is not None]
+    if known:
+        yield _SEE_AGAIN, (at, [kind for kind, _ in known], [name for _, name in known])
 
 
 def entries() -> Talk[list[Entry]]:

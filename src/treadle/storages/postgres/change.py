@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct
 
+from ...core import audit as auditing
 from ...core import queue as queueing
 from ...core import settings
 from ...core.job import CLAIMABLE, ERRORS_KEPT, LIVE, TERMINAL, Change, QueueChange, State, cause_of
 from ...core.queue import Queue
 from ...ports import Applied
-from . import history, insert, rows, sql
+from . import audit, history, insert, rows, sql
 from .news import News
 from .talk import Talk
 
@@ -265,9 +266,12 @@ def edit_queue(change: QueueChange, now: float | None) -> Talk[Applied]:
     """An operator's edit, refused if somebody else was faster."""
     queue = yield from _queue(change.name, change.version)
     if change.version is not None and change.version != queue.version:
+        if (yield from audit.is_written(change.audit)):
+            return Applied(True, repeated=True)
         return Applied(False, error=f"queue {change.name} has changed meanwhile (version {queue.version})")
     ((clock,),) = yield f"select date_part('epoch', {sql.CLOCK})", (now,)
     yield from save_queue(queueing.edit(queue, change, clock))
+    yield from audit.write(auditing.of_queue(change), clock)
     return Applied(True)
 
 

@@ -158,9 +158,14 @@ def beat(
 
 def sign_off(pod: str, now: float | None) -> Talk[None]:
     yield BEGIN
-    yield from catalog.see_again(pod, now)
     # The row stays, unseen, until somebody has looked whether the pod left jobs behind.
-    yield "update treadle.pod set gone = true, swept = false where id = $1::text", (pod,)
+    found = yield (
+        f"update treadle.pod set gone = true, swept = false where id = $2::text "
+        f"returning card, date_part('epoch', {sql.CLOCK})",
+        (now, pod),
+    )
+    for card, clock in found:
+        yield from catalog.see_again(card, clock)
     yield "delete from treadle.run where pod = $1::text", (pod,)
     yield _DROP_SHARES, (pod,)
     yield from step_down(pod)
@@ -201,11 +206,15 @@ def _sweep(pods: list[str], time: Time) -> Talk[None]:
     """They were looked after and have nothing left: forget those that signed off, and those of long ago."""
     if pods:
         yield "update treadle.pod set swept = true where id = any ($1::text[])", (pods,)
-    yield (
-        f"delete from treadle.pod where swept and (gone or beat_at < {sql.NOW} - $2::float8 * interval '1 second')",
+    forgotten = yield (
+        f"delete from treadle.pod where swept and (gone or beat_at < {sql.NOW} - $2::float8 * interval '1 second') "
+        "returning card, date_part('epoch', beat_at)",
         (time[0], FORGET_AFTER),
     )
-    yield "delete from treadle.share as s where not exists (select from treadle.pod as p where p.id = s.pod)", ()
+    for card, beat_at in forgotten:
+        yield from catalog.see_again(card, beat_at)
+    if forgotten:
+        yield "delete from treadle.share as s where not exists (select from treadle.pod as p where p.id = s.pod)", ()
     yield f"delete from treadle.held where until <= {sql.NOW}", (time[0],)
 
 

@@ -28,7 +28,7 @@ _log: Final = logging.getLogger("treadle.postgres")
 _BAD_VALUES: Final = frozenset({"22", "23", "54"})
 _REFUSALS: Final = ("28", "3D", "42")  # who we are, which database, what we may do
 _AGAIN: Final = frozenset({"40001", "40P01"})
-_LOST: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "25006", "26000", "42P05"})
+_LOST: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "25006", "25P03", "26000", "42P05"})
 
 
 class Connection(Protocol):
@@ -89,8 +89,13 @@ class Target:
                     connection = await self._connect()
             if not self.pooled:
                 milliseconds = str(int(deadline * 1000))
-                # Bounds what the server still does for us after we have given up. No pooler in between: it is ours.
-                await connection.execute(f"set statement_timeout = {milliseconds}; set idle_session_timeout = 0")
+                # Bounds what the server still does for us after we have given up. No pooler in between: it is ours. And
+                # a process that stands still, or whose host is gone, in the middle of a transaction holds its rows no
+                # longer than that: the server itself would notice after hours.
+                await connection.execute(
+                    f"set statement_timeout = {milliseconds}; set idle_session_timeout = 0; "
+                    f"set idle_in_transaction_session_timeout = {milliseconds}"
+                )
         except BaseException as error:
             connection.terminate()
             if isinstance(error, Exception):

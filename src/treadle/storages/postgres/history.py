@@ -12,7 +12,7 @@ import msgspec
 
 from ...core.event import MOST_LINES, Event
 from ...core.reading import Reading
-from ...core.rollup import RESOLUTION_OF, Rollup, What
+from ...core.rollup import RESOLUTION_OF, Rollup, What, readable
 from ...ports import Vitals
 from . import rows, sql
 from .sql import Schema
@@ -123,7 +123,7 @@ def rollups(
         "and ($5::text is null or task = $5::text) order by at, queue, task, pod",
         (resolution, since, until, queue, task),
     )
-    return [_as_rollup(entry) for (entry,) in found]
+    return readable(_as_rollup, (entry for (entry,) in found))
 
 
 def readings(resolution: int, since: float, until: float | None, pod: str | None) -> Talk[list[Reading]]:
@@ -132,7 +132,7 @@ def readings(resolution: int, since: float, until: float | None, pod: str | None
         "and at < coalesce($3::float8, 'infinity') and ($4::text is null or pod = $4::text) order by at, pod",
         (resolution, since, until, pod),
     )
-    return [_as_reading(entry) for (entry,) in found]
+    return readable(_as_reading, (entry for (entry,) in found))
 
 
 def record(events: Sequence[Event], now: float | None) -> Talk[None]:
@@ -158,7 +158,7 @@ def timeline(job_id: str) -> Talk[list[Event]]:
         "limit $2::int",
         (job_id, MOST_LINES),
     )
-    return [msgspec.structs.replace(_as_event(entry), at=at) for at, entry in reversed(found)]
+    return readable(lambda row: msgspec.structs.replace(_as_event(row[1]), at=row[0]), reversed(found))
 
 
 def forget_events(job_ids: Sequence[str]) -> Talk[None]:

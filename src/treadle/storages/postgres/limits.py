@@ -4,19 +4,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from ...core import limit as limiting
+from ...core.audit import AuditLine
 from ...core.limit import Bucket, Lease, Take, Taken
 from ...core.lock import Lock
 from ...core.queue import Queue
-from . import rows, sql
+from . import audit, rows, sql
 from .cluster import Time
 from .desk import Desks
-from .talk import BEGIN, COMMIT, Row, Talk
+from .talk import BEGIN, BRIEFLY, COMMIT, Row, Talk
 
 _COLUMNS: Final = "scope, version, capacity, refill, tokens, at, leases"
 # The clock is read after the row's lock was had: outside of what is locked, and so row by row. Always in the order of
@@ -45,6 +47,7 @@ from
     as n (scope, version, capacity, refill, tokens, at, leases)
 where b.scope = n.scope
 """
+_FORGET: Final = "delete from treadle.rate_limit where scope = $1::text and at = $2::float8 returning 1"
 _STEADY: Final = "coalesce(to_timestamp($1::float8), clock_timestamp())"
 _OVER: Final = f"(until <= {_STEADY} or boot <> $2::text)"
 _SEEN: Final = f"name, owner, fence, date_part('epoch', until - {_STEADY})"
@@ -81,27 +84,31 @@ class PostgresLimits:
         found: list[Bucket] = await self._read(lambda: limits(now))
         return found
 
-    async def save_limit(self, scope: str, capacity: int, refill: float, expected: int | None = None) -> Bucket | None:
+    async def save_limit(
+        self, scope: str, capacity: int, refill: float, expected: int | None = None, *, line: AuditLine | None = None
+    ) -> Bucket | None:
         now = self._now()
-        return await self._desks.mine().slow.run(lambda: save_limit(scope, capacity, refill, expected, now))
+        return await self._desks.mine().slow.run(lambda: save_limit(scope, capacity, refill, expected, line, now))
 
     async def drain_limit(self, scope: str) -> bool:
         now = self._now()
         return await self._desks.mine().slow.run(lambda: drain(scope, now))
 
-    async def remove_limit(self, scope: str) -> bool:
+    async def remove_limit(self, scope: str, *, line: AuditLine | None = None) -> bool:
         statement = "delete from treadle.rate_limit where scope = $1::text returning 1"
-        return await self._desks.mine().slow.run(lambda: _delete(statement, (scope,))) > 0
+        now = self._now()
+        return await self._desks.mine().slow.run(lambda: _remove(statement, (scope,), line, now))
 
     async def seize(self, name: str, owner: str, ttl: float) -> Lock:
         _, steady, boot = self._time()
         return await self._desks.mine().slow.run(lambda: seize(name, owner, ttl, steady, boot))
 
-    async def free(self, name: str, owner: str | None) -> bool:
+    async def free(self, name: str, owner: str | None, *, line: AuditLine | None = None) -> bool:
         statement = (
             "delete from treadle.named_lock where name = $1::text and owner = coalesce($2::text, owner) returning 1"
         )
-        return await self._desks.mine().slow.run(lambda: _delete(statement, (name, owner))) > 0
+        now = self._now()
+        return await self._desks.mine().slow.run(lambda: _remove(statement, (name, owner), line, now))
 
     async def locks(self) -> Sequence[Lock]:
         _, steady, boot = self._time()
@@ -119,17 +126,22 @@ class PostgresLimits:
 
 def take(wishes: Sequence[Take], now: float | None) -> Talk[list[Taken]]:
     yield BEGIN
+    yield BRIEFLY  # a pod's turn waits for it, with the claims of all other queues
     scopes = [wish.scope for wish in wishes]
     queues = yield from _queues(scopes)
     loaded = yield from _load(scopes, now, _LOCKED_LIGHTLY)
+    # In the order of their names, too: two who make the same buckets would wait for each other.
+    for scope in sorted(scopes):
+        queue = queues.get(limiting.queue_of(scope) or "")
+        if scope not in loaded and queue is not None and limiting.of_queue(None, queue, scope, 0.0) is not None:
+            made = yield from _make(scope, queue, now)
+            loaded |= {} if made is None else {scope: made}
     saved: dict[str, Bucket] = {}
     answers: list[Taken] = []
     for wish in wishes:
         name = limiting.queue_of(wish.scope)
         found = loaded.get(wish.scope)
         queue = queues.get(name or "")
-        if found is None and queue is not None and limiting.of_queue(None, queue, wish.scope, 0.0) is not None:
-            found = yield from _make(wish.scope, queue, now)
         if found is None:
             answers.append(Taken(problem="unknown") if name is None else Taken(got=wish.want))
             continue
@@ -161,9 +173,13 @@ def limits(now: float | None) -> Talk[list[Bucket]]:
 
 
 def save_limit(
-    scope: str, capacity: int, refill: float, expected: int | None, now: float | None
+    scope: str, capacity: int, refill: float, expected: int | None, line: AuditLine | None, now: float | None
 ) -> Talk[Bucket | None]:
     yield BEGIN
+    if line is not None and (yield from audit.is_written(line.id)):
+        known = (yield from _load([scope], now)).get(scope)
+        yield COMMIT
+        return known[0] if known is not None else None
     made = (yield _MAKE, (now, scope, capacity, refill)) if expected in (None, 0) else []
     answer: Bucket | None = None
     if made:
@@ -174,6 +190,8 @@ def save_limit(
             bucket, clock = loaded[scope]
             answer = limiting.edit(bucket, capacity, refill, clock)
             yield from _save([answer])
+    if answer is not None:
+        yield from audit.write(line, answer.at)
     yield COMMIT
     return answer
 
@@ -184,6 +202,18 @@ def drain(scope: str, now: float | None) -> Talk[bool]:
     yield from _save([limiting.drain(bucket, clock) for bucket, clock in loaded.values()])
     yield COMMIT
     return bool(loaded)
+
+
+def forget(now: float | None) -> Talk[int]:
+    """The buckets of queues that have no rate any more; how many. One that somebody takes from meanwhile stays."""
+    found = yield _LIST, (now,)
+    owned = [row for row in found if limiting.queue_of(row[0]) is not None]
+    queues = yield from _queues([row[0] for row in owned])
+    gone = 0
+    for row in owned:
+        if limiting.is_idle(_bucket_of(row), queues.get(limiting.queue_of(row[0]) or ""), row[-1]):
+            gone += yield from _delete(_FORGET, (row[0], row[5]))
+    return gone
 
 
 def _queues(scopes: Sequence[str]) -> Talk[dict[str, Queue]]:
@@ -233,6 +263,8 @@ def _bucket_of(row: Row) -> Bucket:
         held = _as_leases(leases)
     except msgspec.MsgspecError:
         held = ()
+    if not (math.isfinite(tokens) and math.isfinite(at) and 0 < refill < math.inf):  # somebody has damaged it
+        tokens, at, refill = 0.0, 0.0, 1.0
     return Bucket(scope=scope, version=version, capacity=capacity, refill=refill, tokens=tokens, at=at, leases=held)
 
 
@@ -258,6 +290,19 @@ def locks(steady: float | None, boot: str) -> Talk[list[Lock]]:
 def _lock_of(row: Row) -> Lock:
     name, owner, fence, left = row
     return Lock(name=name, owner=owner, fence=fence, left=left)
+
+
+def _remove(statement: str, parameters: tuple[Any, ...], line: AuditLine | None, now: float | None) -> Talk[bool]:
+    """Whether it was removed, by this sending or, as the audit knows, by an earlier one."""
+    if line is None:
+        return (yield from _delete(statement, parameters)) > 0
+    yield BEGIN
+    if (yield from _delete(statement, parameters)) > 0:
+        ((clock,),) = yield f"select date_part('epoch', {sql.CLOCK})", (now,)
+        yield from audit.write(line, clock)
+    done = yield from audit.is_written(line.id)
+    yield COMMIT
+    return done
 
 
 def _delete(statement: str, parameters: tuple[Any, ...]) -> Talk[int]:

@@ -3,6 +3,8 @@
 A file starts with `-- compatible_from: N`: code that brings schema N or newer can use the result. So an older pod keeps
 working beside a newer one as long as a migration only adds, and a database from the future is refused only if it must
 be. Two at once wait for each other by a lock that ends with its transaction, whatever becomes of its holder.
+
+An empty database gets all files in one transaction: whoever opens it meanwhile sees nothing, or a schema to work with.
 """
 
 from __future__ import annotations
@@ -98,6 +100,8 @@ def check(schema: Schema) -> Talk[bool]:
             "and relkind in ('r', 'v', 'p') and relname not like 'schema_version%' limit 1",
             (f'"{schema.name}"',),
         )
+        if foreign and (yield from _applied(schema))[0]:  # somebody has made it between the two looks
+            return (yield from check(schema))
         if foreign:
             raise StorageUnavailable(
                 f"the schema {schema.name} has a table {foreign[0][0]} that Treadle did not make: use another schema"
@@ -112,7 +116,7 @@ def check(schema: Schema) -> Talk[bool]:
 
 
 def apply(schema: Schema, migration: Migration) -> Talk[None]:
-    """One migration, in one transaction with its row in the ledger."""
+    """One migration, in one transaction with its row in the ledger; all of them if there is nothing yet."""
     yield BEGIN
     yield "select set_config('lock_timeout', '3000', true), set_config('statement_timeout', '0', true)", ()
     yield "select pg_advisory_xact_lock(hashtextextended($1::text, 0))", (schema.channel,)
@@ -121,9 +125,10 @@ def apply(schema: Schema, migration: Migration) -> Talk[None]:
         yield f'create schema "{schema.name}"', ()
     yield _LEDGER, ()
     current, _ = yield from _applied(schema)
-    if current < migration.version:
-        yield migration.text, ()
-        yield _RECORD, (migration.version, migration.name, migration.checksum, migration.compatible_from)
+    for each in known() if current == 0 else (migration,):
+        if current < each.version:
+            yield each.text, ()
+            yield _RECORD, (each.version, each.name, each.checksum, each.compatible_from)
     yield COMMIT
 
 

@@ -64,7 +64,7 @@ class Operating:
         await self._desks.mine().slow.run(lambda: operations.note(lines, moment))
 
     async def audit(self, limit: int = 100, before: str | None = None) -> Sequence[AuditLine]:
-        found: list[AuditLine] = await self._read(lambda: operations.audit(limit, before))
+        found: list[AuditLine] = await self._read(lambda: operations.audit_lines(limit, before))
         return found
 
     async def prune(

@@ -12,7 +12,7 @@ from ...core.audit import AuditLine
 from ...core.job import Change
 from ...core.operation import Operation
 from ...ports import Applied
-from . import apply, many, rows
+from . import apply, audit, limits, many, rows
 from .cluster import Time
 from .find import the_time
 from .news import News
@@ -21,9 +21,6 @@ from .talk import BEGIN, COMMIT, Talk
 # A row that somebody else's open transaction holds is refused by itself: the others of its chunk do not wait for long.
 _PATIENCE: Final = ("select set_config('lock_timeout', '500', true)", ())
 _HELD: Final = Applied(False, error="another open transaction holds its row")
-_NOTE: Final = (
-    "insert into treadle.audit (id, at, body) values ($1::text, $2::float8, $3::text) on conflict (id) do nothing"
-)
 _SAVE: Final = """
 insert into treadle.operation (id, state, version, created_at, finished_at, body)
 values ($1::text, $2::text, $3::int, $4::float8, $5::float8, $6::text)
@@ -119,18 +116,17 @@ def _write(new: Operation, before: Operation | None, time: Time) -> Talk[Operati
         known = yield from _locked(row.id)
         assert known is not None
         row = known
-    if (line := operation.line(row, before)) is not None:
-        yield _NOTE, (line.id, line.at, rows.json_text(line))
+    yield from audit.write(operation.line(row, before), row.updated_at)
     return row
 
 
 def note(lines: Sequence[AuditLine], time: Time) -> Talk[None]:
     now = yield from the_time(time)
     for line in lines:
-        yield _NOTE, (line.id, now, rows.json_text(msgspec.structs.replace(line, at=now)))
+        yield from audit.write(line, now)
 
 
-def audit(limit: int, before: str | None) -> Talk[list[AuditLine]]:
+def audit_lines(limit: int, before: str | None) -> Talk[list[AuditLine]]:
     place = (float("inf"), "")
     if before is not None:
         known = yield "select at, id from treadle.audit where id = $1::text", (before,)
@@ -145,14 +141,27 @@ def audit(limit: int, before: str | None) -> Talk[list[AuditLine]]:
 _SWEEPS: Final[dict[str, tuple[str, float]]] = {
     "operations": ("delete from treadle.operation where finished_at <= $1::float8 returning 1", retention.RECORDS_KEPT),
     "audit": ("delete from treadle.audit where at <= $1::float8 returning 1", retention.RECORDS_KEPT),
-    "keys": ("delete from treadle.held where until <= to_timestamp($1::float8) returning 1", 0.0),
+    "keys": (
+        "delete from treadle.held where key = any (array("
+        "select key from treadle.held where until <= to_timestamp($1::float8) limit 10000 for update skip locked"
+        ")) returning 1",
+        0.0,
+    ),
 }
+_AT_ONCE: Final = 10_000
+# Of keys there may be any number: a statement that cannot end before its deadline would never remove one of them.
+_MOST_ROUNDS: Final = 20
 
 
 def sweep(time: Time) -> Talk[dict[str, int]]:
     now = yield from the_time(time)
     swept: dict[str, int] = {}
     for name, (statement, age) in _SWEEPS.items():
-        gone = yield statement, (now - age,)
-        swept[name] = len(gone)
+        swept[name] = 0
+        for _ in range(_MOST_ROUNDS):
+            gone = yield statement, (now - age,)
+            swept[name] += len(gone)
+            if len(gone) < _AT_ONCE:
+                break
+    swept["limits"] = yield from limits.forget(time[0])
     return swept

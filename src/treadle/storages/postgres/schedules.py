@@ -9,14 +9,21 @@ from msgspec.structs import replace
 
 from ...core import firing
 from ...core import schedule as scheduling
+from ...core.audit import AuditLine
 from ...core.firing import RECORDS_KEPT, Fire, Fired, FireRecord
 from ...core.schedule import Progress, Schedule
-from . import insert, sql
+from . import audit, insert, sql
 from .desk import Desks
 from .news import News
-from .talk import BEGIN, COMMIT, Row, Talk
+from .talk import BEGIN, BRIEFLY, COMMIT, Row, Talk
 
 _ROW: Final = "select name, version, definition, progress from treadle.schedule"
+_SCHEDULES: Final = f"""
+select date_part('epoch', {sql.NOW}), s.name, s.version, s.definition, s.progress
+from (select) as one
+left join treadle.schedule as s on true
+order by s.name
+"""  # noqa: S608 - the SQL is put together from our own parts
 _RECORD: Final = "select fire_at, at, outcome, job, manual from treadle.fire where name = $1::text"
 _INSERT: Final = """
 insert into treadle.schedule (name, version, definition, progress)
@@ -24,10 +31,13 @@ values ($1::text, $2::int, $3::text, $4::text)
 on conflict do nothing
 returning 1
 """
+# Two by hand at one instant may stand for one job, where it has a unique key: they are one record. A second fire of a
+# scheduled time still fails, by the other index.
 _RECORDS: Final = """
 insert into treadle.fire (name, fire_at, at, outcome, job, manual)
 select $1::text, new.fire_at, $2::float8, new.outcome, new.job, $3::boolean
 from unnest($4::float8[], $5::text[], $6::text[]) as new (fire_at, outcome, job)
+on conflict on constraint fire_pkey do nothing
 """
 _SWEEP: Final = """
 delete from treadle.fire
@@ -51,8 +61,11 @@ class PostgresSchedules:
         found: tuple[float, list[Schedule]] = await self._read(lambda: schedules(now))
         return found
 
-    async def save_schedule(self, schedule: Schedule, expected_version: int, *, cursor: float | None = None) -> bool:
-        return await self._desks.mine().slow.run(lambda: save(schedule, expected_version, cursor))
+    async def save_schedule(
+        self, schedule: Schedule, expected_version: int, *, cursor: float | None = None, line: AuditLine | None = None
+    ) -> bool:
+        now = self._now()
+        return await self._desks.mine().slow.run(lambda: save(schedule, expected_version, cursor, line, now))
 
     async def fire(self, wish: Fire) -> Fired:
         now = self._now()
@@ -69,9 +82,12 @@ class PostgresSchedules:
 
 
 def schedules(now: float | None) -> Talk[tuple[float, list[Schedule]]]:
-    ((clock,),) = yield f"select date_part('epoch', {sql.NOW})", (now,)
-    found = yield f"{_ROW} order by name", ()
-    return clock, [scheduling.of_text(*row) for row in found]
+    # One question, for it is asked every second: the clock is that of its beginning, also where there is no schedule.
+    found = yield (
+        _SCHEDULES,
+        (now,),
+    )
+    return found[0][0], [scheduling.of_text(*row[1:]) for row in found if row[1] is not None]
 
 
 def _load(name: str) -> Talk[Schedule | None]:
@@ -79,9 +95,14 @@ def _load(name: str) -> Talk[Schedule | None]:
     return scheduling.of_text(*found[0]) if found else None
 
 
-def save(schedule: Schedule, expected: int, cursor: float | None) -> Talk[bool]:
+def save(
+    schedule: Schedule, expected: int, cursor: float | None, line: AuditLine | None, now: float | None
+) -> Talk[bool]:
     yield BEGIN
     saved = yield from _save(schedule, expected, cursor)
+    if saved and line is not None:
+        ((clock,),) = yield f"select date_part('epoch', {sql.CLOCK})", (now,)
+        yield from audit.write(line, clock)
     yield COMMIT
     return saved
 
@@ -108,6 +129,7 @@ def _save(schedule: Schedule, expected: int, cursor: float | None) -> Talk[bool]
 
 def fire(wish: Fire, now: float | None) -> Talk[Fired]:
     yield BEGIN
+    yield BRIEFLY  # whoever fires has other schedules to fire
     fired = yield from _fire(wish, now)
     yield COMMIT
     return fired

@@ -22,6 +22,13 @@ Talk: TypeAlias = Generator[Ask, list[Any], T]
 # Told to whoever carries the talk: on a connection of our own a transaction, inside a borrowed one a savepoint.
 BEGIN: Final[Ask] = ("begin", ())
 COMMIT: Final[Ask] = ("commit", ())
+# After BEGIN: a row that somebody holds is not waited for until the call's deadline, for verbs whose caller has other
+# things to do and comes again. And whoever stands still holds the rows no longer than a call may take, through a pooler
+# too.
+BRIEFLY: Final[Ask] = (
+    "select set_config('lock_timeout', '500', true), set_config('idle_in_transaction_session_timeout', '10000', true)",
+    (),
+)
 # With (table, columns, records): only on a connection of our own.
 COPY: Final = "copy"
 

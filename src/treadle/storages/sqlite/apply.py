@@ -11,11 +11,12 @@ from typing import Any, Final
 import msgspec
 from msgspec import UNSET, Struct
 
+from ...core import audit as auditing
 from ...core import queue as queueing
 from ...core.job import CLAIMABLE, ERRORS_KEPT, LIVE, TERMINAL, Change, ErrorEntry, QueueChange, State
 from ...core.queue import Queue
 from ...ports import Applied, Clock
-from . import cluster, history, insert, rows
+from . import audit, cluster, history, insert, rows
 from .news import News
 from .rows import Database
 from .sql import statement
@@ -299,6 +300,9 @@ def edit_queue(db: Database, change: QueueChange, now: float) -> Applied:
     """An operator's edit, refused if somebody else was faster."""
     queue = _queue(db, change.name)
     if change.version is not None and change.version != queue.version:
+        if audit.is_written(db, change.audit):
+            return Applied(True, repeated=True)
         return Applied(False, error=f"queue {change.name} has changed meanwhile (version {queue.version})")
     db.execute(statement("queue_save"), rows.queue_values(queueing.edit(queue, change, now)))
+    audit.write(db, auditing.of_queue(change), now)
     return Applied(True)

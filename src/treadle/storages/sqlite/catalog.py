@@ -25,16 +25,17 @@ _as_descriptor: Final = msgspec.json.Decoder(Descriptor).decode
 
 
 def see(db: Database, card: PodCard, now: float) -> None:
-    """A pod has come, or goes: what it says of its tasks and queues is the last word."""
+    """A pod has come: what it says of its tasks and queues is the last word."""
     for about, descriptor in card.about.items():
         if (found := catalog.parts(about)) is not None:
             db.execute(_SEE, (*found, rows.json_text(descriptor), now))
 
 
-def see_again(db: Database, pod: str, now: float) -> None:
-    found = db.execute("select id, card from treadle_pod where id = ?", (pod,)).fetchone()
-    if found is not None:
-        see(db, rows.card_of(found[0], str(found[1])), now)
+def see_again(db: Database, card: PodCard, at: float) -> None:
+    """A pod goes: it was there until then. Its words are not heard again, a newer pod's may have come since."""
+    for about in card.about:
+        if (found := catalog.parts(about)) is not None:
+            db.execute("update treadle_catalog set seen_at = max(seen_at, ?) where kind = ? and name = ?", (at, *found))
 
 
 def entries(db: Database) -> list[Entry]:

@@ -73,8 +73,9 @@ def beat(
 
 
 def sign_off(db: Database, pod: str, clock: Clock) -> None:
-    catalog.see_again(db, pod, clock.now())
-    db.execute("delete from treadle_pod where id = ?", (pod,))
+    gone = db.execute("delete from treadle_pod where id = ? returning id, card", (pod,)).fetchall()
+    for id, card in gone:
+        catalog.see_again(db, rows.card_of(id, str(card)), clock.now())
     about_pods.drop_shares(db, pod)
     step_down(db, pod)
 
@@ -131,7 +132,9 @@ def is_anything_to_forget(db: Database, clock: Clock) -> bool:
 
 def forget(db: Database, clock: Clock) -> None:
     """Remove what nobody needs any more: rows of pods long gone, keys whose period is over."""
-    db.execute(statement("forget_pods"), _forget_bounds(clock))
+    for id, card, beat_at in db.execute(statement("forget_pods"), _forget_bounds(clock)).fetchall():
+        if isinstance(beat_at, float):  # else somebody damaged the row
+            catalog.see_again(db, rows.card_of(str(id), str(card)), beat_at)
     db.execute("delete from treadle_share where pod not in (select id from treadle_pod)")
     db.execute("delete from treadle_held where until <= ?", (clock.now(),))
 

@@ -114,5 +114,6 @@ def explained(error: BaseException, path: str) -> BaseException:
     else:
         text = f"{path}: {error}"
     explained = StorageUnavailable(text)
+    explained.passing = is_full(error)
     explained.__cause__ = error
     return explained

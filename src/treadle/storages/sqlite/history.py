@@ -13,7 +13,7 @@ import msgspec
 
 from ...core.event import MOST_LINES, Event
 from ...core.reading import Reading
-from ...core.rollup import RESOLUTION_OF, Rollup, What
+from ...core.rollup import RESOLUTION_OF, Rollup, What, readable
 from ...ports import Clock, Vitals
 from .rows import Database
 from .writer import Operation
@@ -90,13 +90,13 @@ def rollups(
 ) -> list[Rollup]:
     where, values = _between(resolution, since, until, {"queue": queue, "task": task})
     found = db.execute(f"select entry from treadle_rollup where {where} order by at, queue, task, pod", values)
-    return [_as_rollup(entry) for (entry,) in found.fetchall()]
+    return readable(_as_rollup, (entry for (entry,) in found.fetchall()))
 
 
 def readings(db: Database, resolution: int, since: float, until: float | None, pod: str | None) -> list[Reading]:
     where, values = _between(resolution, since, until, {"pod": pod})
     found = db.execute(f"select entry from treadle_reading where {where} order by at, pod", values)
-    return [_as_reading(entry) for (entry,) in found.fetchall()]
+    return readable(_as_reading, (entry for (entry,) in found.fetchall()))
 
 
 def _between(
@@ -123,7 +123,7 @@ def timeline(db: Database, job_id: str) -> list[Event]:
     found = db.execute(
         "select entry from treadle_event where job_id = ? order by at desc, id desc limit ?", (job_id, MOST_LINES)
     ).fetchall()
-    return [_as_event(entry) for (entry,) in reversed(found)]
+    return readable(_as_event, (entry for (entry,) in reversed(found)))
 
 
 def forget_events(db: Database, job_ids: Iterable[str]) -> None:

@@ -10,11 +10,12 @@ from typing import Final, TypeVar
 import msgspec
 
 from ...core import limit as limiting
+from ...core.audit import AuditLine
 from ...core.limit import Bucket, Lease, Take, Taken
 from ...core.lock import Lock
 from ...core.queue import Queue
 from ...ports import Clock
-from . import rows
+from . import audit, rows
 from .rows import Database
 from .sql import statement
 from .writer import Operation
@@ -39,24 +40,38 @@ class SQLiteLimits:
     async def limits(self) -> Sequence[Bucket]:
         return await self._read(lambda db: limits(db, self._clock.now()))
 
-    async def save_limit(self, scope: str, capacity: int, refill: float, expected: int | None = None) -> Bucket | None:
+    async def save_limit(
+        self, scope: str, capacity: int, refill: float, expected: int | None = None, *, line: AuditLine | None = None
+    ) -> Bucket | None:
         def operation(db: sqlite3.Connection, _: object) -> Bucket | None:
-            return save_limit(db, scope, capacity, refill, expected, self._clock.now())
+            now = self._clock.now()
+            if line is not None and audit.is_written(db, line.id):
+                return _load(db, scope)
+            saved = save_limit(db, scope, capacity, refill, expected, now)
+            audit.write(db, line if saved is not None else None, now)
+            return saved
 
         return await self._write(operation, grows=True)
 
     async def drain_limit(self, scope: str) -> bool:
         return await self._write(lambda db, _: drain(db, scope, self._clock.now()), relaxed=True)
 
-    async def remove_limit(self, scope: str) -> bool:
-        return await self._write(lambda db, _: _delete(db, "treadle_limit where scope = ?", scope) > 0)
+    async def remove_limit(self, scope: str, *, line: AuditLine | None = None) -> bool:
+        return await self._write(lambda db, _: self._remove(db, line, "treadle_limit where scope = ?", scope))
 
     async def seize(self, name: str, owner: str, ttl: float) -> Lock:
         return await self._write(lambda db, _: seize(db, name, owner, ttl, self._clock), grows=True)
 
-    async def free(self, name: str, owner: str | None) -> bool:
+    async def free(self, name: str, owner: str | None, *, line: AuditLine | None = None) -> bool:
         whose = "treadle_lock where name = ?1 and owner = coalesce(?2, owner)"
-        return await self._write(lambda db, _: _delete(db, whose, name, owner) > 0)
+        return await self._write(lambda db, _: self._remove(db, line, whose, name, owner))
+
+    def _remove(self, db: Database, line: AuditLine | None, which: str, *parameters: object) -> bool:
+        """Whether it was removed, by this sending or, as the audit knows, by an earlier one."""
+        if _delete(db, which, *parameters):
+            audit.write(db, line, self._clock.now())
+            return True
+        return line is not None and audit.is_written(db, line.id)
 
     async def locks(self) -> Sequence[Lock]:
         return await self._read(lambda db: locks(db, self._clock))
@@ -129,6 +144,18 @@ def drain(db: Database, scope: str, now: float) -> bool:
     if bucket is not None:
         _save(db, limiting.drain(bucket, now))
     return bucket is not None
+
+
+def forget(db: Database, now: float) -> int:
+    """The buckets of queues that have no rate any more; how many."""
+    found = db.execute(
+        f"select {_COLUMNS} from treadle_limit where scope >= ? and scope < ?",  # noqa: S608
+        (limiting.OF_A_QUEUE, limiting.OF_A_QUEUE + "\U0010ffff"),
+    ).fetchall()
+    buckets = [bucket for bucket in map(_bucket_of, found) if bucket is not None]
+    queues = {bucket.scope: _queue(db, limiting.queue_of(bucket.scope) or "") for bucket in buckets}
+    idle = [bucket.scope for bucket in buckets if limiting.is_idle(bucket, queues[bucket.scope], now)]
+    return sum(_delete(db, "treadle_limit where scope = ?", scope) for scope in idle)
 
 
 def _queue(db: Database, name: str) -> Queue | None:

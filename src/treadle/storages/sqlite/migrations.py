@@ -83,7 +83,7 @@ def check(db: Database) -> None:
         foreign = db.execute(
             "select name from sqlite_master where name like 'treadle\\_%' escape '\\' and name <> 'treadle_schema'"
         ).fetchone()
-        if foreign is not None:
+        if foreign is not None and _applied(db)[0] == 0:  # else somebody has made it between the two looks
             raise StorageUnavailable(f"the database has a {foreign[0]} that Treadle did not make: use another file")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from ...core.audit import AuditLine
 from ...core.failure import LOOKED_AT, Failures
@@ -17,6 +17,8 @@ from .news import News
 from .writer import Operation as Write
 
 T = TypeVar("T")
+
+MOST_ROUNDS: Final = 100
 
 
 class Operating:
@@ -56,7 +58,7 @@ class Operating:
         await self._write(lambda db, _: operations.note(db, lines, self._clock))
 
     async def audit(self, limit: int = 100, before: str | None = None) -> Sequence[AuditLine]:
-        return await self._read(lambda db: operations.audit(db, limit, before))
+        return await self._read(lambda db: operations.audit_lines(db, limit, before))
 
     async def prune(
         self, state: State, *, queue: str | None = None, mark: str | None = None, limit: int = CHUNK
@@ -69,4 +71,17 @@ class Operating:
         return Pruned(removed, found.mark)
 
     async def sweep(self) -> Mapping[str, int]:
-        return await self._write(lambda db, _: operations.sweep(db, self._clock), relaxed=True)
+        swept = await self._write(lambda db, _: operations.sweep(db, self._clock), relaxed=True)
+        return {**swept, "keys": await self._sweep_keys()}
+
+    async def _sweep_keys(self) -> int:
+        gone = 0
+        for _ in range(MOST_ROUNDS):
+            keys = await self._read(lambda db: operations.old_keys(db, self._clock))
+            gone += await self._forget_keys(keys) if keys else 0
+            if len(keys) < operations.KEYS_AT_ONCE:
+                break
+        return gone
+
+    async def _forget_keys(self, keys: Sequence[str]) -> int:
+        return await self._write(lambda db, _: operations.forget_keys(db, keys, self._clock), relaxed=True)

@@ -12,7 +12,7 @@ from ...core.audit import AuditLine
 from ...core.job import Change
 from ...core.operation import Operation
 from ...ports import Applied, Clock
-from . import apply, rows
+from . import apply, audit, limits, rows
 from .news import News
 from .rows import Database
 
@@ -79,25 +79,17 @@ def _write(db: Database, new: Operation, before: Operation | None, now: float) -
         "values (?, ?, ?, ?, ?, ?)",
         (row.id, row.state, row.version, row.created_at, row.finished_at, rows.json_text(row)),
     )
-    if (line := operation.line(row, before)) is not None:
-        _note(db, line)
+    audit.write(db, operation.line(row, before), now)
     return row
 
 
 def note(db: Database, lines: Sequence[AuditLine], clock: Clock) -> None:
     now = clock.now()
     for line in lines:
-        _note(db, msgspec.structs.replace(line, at=now))
+        audit.write(db, line, now)
 
 
-def _note(db: Database, line: AuditLine) -> None:
-    db.execute(
-        "insert into treadle_audit (id, at, body) values (?, ?, ?) on conflict do nothing",
-        (line.id, line.at, rows.json_text(line)),
-    )
-
-
-def audit(db: Database, limit: int, before: str | None) -> list[AuditLine]:
+def audit_lines(db: Database, limit: int, before: str | None) -> list[AuditLine]:
     place = (float("inf"), "")
     if before is not None:
         known = db.execute("select at, id from treadle_audit where id = ?", (before,)).fetchone()
@@ -114,10 +106,23 @@ def audit(db: Database, limit: int, before: str | None) -> list[AuditLine]:
 _SWEEPS: Final[dict[str, tuple[str, float]]] = {
     "operations": ("delete from treadle_operation where finished_at <= ?", retention.RECORDS_KEPT),
     "audit": ("delete from treadle_audit where at <= ?", retention.RECORDS_KEPT),
-    "keys": ("delete from treadle_held where until <= ?", 0.0),
 }
+KEYS_AT_ONCE: Final = 1_000
 
 
 def sweep(db: Database, clock: Clock) -> dict[str, int]:
     now = clock.now()
-    return {name: db.execute(statement, (now - age,)).rowcount for name, (statement, age) in _SWEEPS.items()}
+    swept = {name: db.execute(statement, (now - age,)).rowcount for name, (statement, age) in _SWEEPS.items()}
+    return swept | {"limits": limits.forget(db, now)}
+
+
+def old_keys(db: Database, clock: Clock) -> list[str]:
+    """Some of the unique keys that nobody holds any more. A reader looks: no index leads to them."""
+    found = db.execute("select key from treadle_held where until <= ? limit ?", (clock.now(), KEYS_AT_ONCE))
+    return [key for (key,) in found]
+
+
+def forget_keys(db: Database, keys: Sequence[str], clock: Clock) -> int:
+    """Those that are still free."""
+    statement = "delete from treadle_held where key in (select value from json_each(?)) and until <= ?"
+    return db.execute(statement, (rows.json_text(list(keys)), clock.now())).rowcount

@@ -10,10 +10,11 @@ from msgspec.structs import replace
 
 from ...core import firing
 from ...core import schedule as scheduling
+from ...core.audit import AuditLine
 from ...core.firing import RECORDS_KEPT, Fire, Fired, FireRecord
 from ...core.schedule import Schedule
 from ...ports import Clock
-from . import insert, rows
+from . import audit, insert, rows
 from .news import News
 from .rows import Database
 
@@ -44,9 +45,13 @@ class SQLiteSchedules:
         found: list[Schedule] = await self._read(schedules)
         return now, found
 
-    async def save_schedule(self, schedule: Schedule, expected_version: int, *, cursor: float | None = None) -> bool:
+    async def save_schedule(
+        self, schedule: Schedule, expected_version: int, *, cursor: float | None = None, line: AuditLine | None = None
+    ) -> bool:
         def operation(db: sqlite3.Connection, _: News) -> bool:
-            return save(db, schedule, expected_version, cursor)
+            saved = save(db, schedule, expected_version, cursor)
+            audit.write(db, line if saved else None, self._clock.now())
+            return saved
 
         saved: bool = await self._write(operation, grows=True)
         return saved
@@ -108,7 +113,10 @@ def fire(db: Database, wish: Fire, now: float, news: News) -> Fired:
     records, progress = firing.written(row, wish, settled, jobs, now)
     for each in records:
         db.execute(
-            "insert into treadle_fire (name, fire_at, at, outcome, job, manual) values (?, ?, ?, ?, ?, ?)",
+            # Two by hand at one instant may stand for one job, where it has a unique key. A second fire of a scheduled
+            # time still fails, by the other index.
+            "insert into treadle_fire (name, fire_at, at, outcome, job, manual) values (?, ?, ?, ?, ?, ?) "
+            "on conflict (name, fire_at, job) do nothing",
             (wish.name, each.fire_at, each.at, each.outcome, each.job or "", each.manual),
         )
     if firing.sweeps(row.progress, progress):

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import pytest
 
+from ...core import catalog
 from ...core.job import NO_TIMEOUT, NewJob, QueueChange, RetryOverride
 from ...core.outcome import Succeeded, Throttled
 from ...core.pod import Descriptor
@@ -303,6 +304,31 @@ class Catalogue(Cases):
         entry = only(await storage.catalog())
         assert entry.descriptor.owner == "dev"
         assert near(entry.seen_at, clock.now())
+
+    async def test_a_pod_that_goes_does_not_speak_again(self, storage: Storage, clock: FakeClock) -> None:
+        """In a rolling deployment the old ones sign off after the new ones have come: what they said then is over."""
+        old = a_pod(about={"task work": Descriptor(owner="ops")})
+        new = a_pod(about={"task work": Descriptor(owner="dev")})
+        await storage.register(old)
+        await storage.register(new)
+        clock.advance(5)
+        await storage.sign_off(old.id)
+        entry = only(await storage.catalog())
+        assert entry.descriptor.owner == "dev"
+        assert near(entry.seen_at, clock.now())
+
+    async def test_a_pod_that_crashed_was_seen_until_its_last_beat(self, storage: Storage, clock: FakeClock) -> None:
+        """Also when its row is gone: else what ran for a month until yesterday would seem unseen for a month."""
+        card = a_pod(about={"task work": Descriptor(owner="ops")})
+        await storage.register(card)
+        clock.advance(20)
+        await storage.beat(card.id, 30.0, ())
+        last = clock.now()
+        clock.advance(2 * 3600)
+        await storage.abandoned(10, 30.0)
+        (known,) = catalog.survey("task", await storage.catalog(), await storage.pods(), clock.now())
+        assert known.seen_at is not None
+        assert near(known.seen_at, last)
 
     async def test_a_storage_that_nobody_told_anything_knows_nothing(self, storage: Storage) -> None:
         await a_live_pod(storage)

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from ...core import lifecycle, operation
 from ...core.audit import AuditLine
 from ...core.filter import parse
-from ...core.job import State
+from ...core.job import QueueChange, State
 from ...core.operation import Chunk, Operation, new
 from ...core.outcome import Succeeded, TimedOut
 from ...ports import Applied, Query, Storage
 from ..clock import FakeClock
-from .builders import a_token, a_unique_job, an_error, an_id, failing, near, want
-from .steps import Cases, a_live_pod, end, ids, look, put, start
+from .builders import a_token, a_unique_job, an_error, an_id, failing, near, only, want
+from .steps import Cases, a_live_pod, end, ids, look, put, start, write
 
 
 async def begin(storage: Storage, act: str = "cancel", text: str = "queue:default", **fields: Any) -> Operation:
@@ -197,6 +197,32 @@ class Audit(Cases):
         last, first = lines
         assert (first.operation, first.by, first.detail) == (done.id, "ann", "started")
         assert last.detail == "finished; matched 3, changed 3, too late 0, refused 0"
+
+    async def test_an_edit_of_a_queue_and_its_line_are_one(self, storage: Storage) -> None:
+        await put(storage)
+        change = QueueChange(name="default", version=0, by="ann", audit=an_id(), max_workers=3)
+        assert (await write(storage, change)).accepted
+        late = QueueChange(name="default", version=0, by="ben", audit=an_id(), max_workers=4)
+        assert not (await write(storage, late)).accepted
+        again = await write(storage, change)  # its answer was lost
+        assert (again.accepted, again.repeated) == (True, True)
+        line = only(await storage.audit())
+        assert (line.id, line.act, line.subject, line.by) == (change.audit, "queues.set", "default", "ann")
+
+    async def test_acts_upon_limits_and_locks_bring_their_lines(self, storage: Storage) -> None:
+        lines = [AuditLine(id=an_id(), act=f"limits.act{n}", subject="slack", by="ann") for n in range(4)]
+        await storage.save_limit("slack", 5, 2.0, 0)
+        await storage.seize("import", "me", 60.0)
+        for _ in range(2):  # the second time, the first answer was lost
+            edited = await storage.save_limit("slack", 6, 2.0, 1, line=lines[0])
+            assert edited is not None
+            assert (edited.capacity, edited.version) == (6, 2)
+        assert await storage.save_limit("slack", 7, 2.0, 1, line=lines[1]) is None
+        for _ in range(2):
+            assert await storage.remove_limit("slack", line=lines[2])
+            assert await storage.free("import", None, line=lines[3])
+        assert not await storage.remove_limit("slack", line=lines[1])
+        assert {line.id for line in await storage.audit()} == {lines[n].id for n in (0, 2, 3)}
 
 
 class DeadLetters(Cases):

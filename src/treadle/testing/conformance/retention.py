@@ -8,13 +8,14 @@ from msgspec.structs import replace
 
 from ...core.audit import AuditLine
 from ...core.job import State, UniqueClaim
+from ...core.limit import Take
 from ...core.operation import new
 from ...core.outcome import Outcome, Succeeded
 from ...core.queue import DAY, FOR_EVER
 from ...core.retention import RECORDS_KEPT
 from ...ports import Storage
 from ..clock import FakeClock
-from .builders import a_job, an_id, failing
+from .builders import a_job, an_id, failing, only
 from .operators import ENDS
 from .steps import Cases, a_live_pod, edit, end, ids, put, start, stats
 
@@ -147,3 +148,30 @@ class Retention(Cases):
         assert (swept["operations"], swept["audit"]) == (1, 4)
         assert [each.id for each in await storage.operations()] == [saved.id]  # it is under way
         assert list(await storage.audit()) == []
+
+    async def test_keys_that_are_free_again_are_swept(self, storage: Storage, clock: FakeClock) -> None:
+        for key, period in (("short", 60.0), ("long", 3600.0)):
+            await ended(storage, unique=UniqueClaim(key, period, True))
+        clock.advance(61)
+        assert (await storage.sweep())["keys"] == 1
+        assert (await storage.sweep())["keys"] == 0
+        (again,) = await storage.insert([a_job(unique=UniqueClaim("long", 3600.0, True))])
+        assert again.outcome == "duplicate"
+
+    async def test_the_bucket_of_a_queue_without_a_rate_is_swept_once_it_is_full(
+        self, storage: Storage, clock: FakeClock
+    ) -> None:
+        await edit(storage, rate=1.0, burst=10)
+        wish = Take(scope="queue:default", want=10)
+        await storage.save_limit("slack", 1, 1.0)
+        assert only(await storage.take([wish])).got == 10
+        await edit(storage, rate=None, burst=None)
+        assert (await storage.sweep())["limits"] == 0
+        # Taken back and set again, the rate does not give its burst twice.
+        await edit(storage, rate=1.0, burst=10)
+        assert only(await storage.take([wish])).got == 0
+        clock.advance(60)
+        assert (await storage.sweep())["limits"] == 0
+        await edit(storage, rate=None, burst=None)
+        assert (await storage.sweep())["limits"] == 1
+        assert [each.scope for each in await storage.limits()] == ["slack"]

@@ -11,6 +11,7 @@ import pytest
 
 from ...core import firing
 from ...core import schedule as scheduling
+from ...core.audit import AuditLine
 from ...core.firing import Fire, Fired
 from ...core.job import State, UniqueClaim
 from ...core.outcome import Succeeded
@@ -295,6 +296,20 @@ class Fires(Cases):
         second = await shoot(storage)
         assert second.jobs == first.jobs
         assert await ids(storage) == [*first.jobs]
+        # By hand too, and though all of it happens at one instant.
+        for _ in range(2):
+            again = await storage.fire(firing.fire_now(await scheduled(storage), clock.now(), an_id()))
+            assert again.jobs == first.jobs
+
+    async def test_an_edit_brings_its_line_to_the_audit(self, storage: Storage, clock: FakeClock) -> None:
+        schedule = await plan(storage, clock)
+        paused = scheduling.pause(schedule, clock.now(), by="ann")
+        line, late = (AuditLine(id=an_id(), act="schedules.pause", subject="hourly", by="ann") for _ in range(2))
+        for _ in range(2):
+            assert await storage.save_schedule(paused.schedule, paused.expected, line=line)
+        other = scheduling.remove(schedule, clock.now())
+        assert not await storage.save_schedule(other.schedule, other.expected, line=late)
+        assert [each.id for each in await storage.audit()] == [line.id]
 
     async def test_a_fire_wakes_its_queue(self, storage: Storage, clock: FakeClock) -> None:
         await plan(storage, clock, queue="mail")

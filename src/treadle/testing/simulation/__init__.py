@@ -11,14 +11,16 @@ from __future__ import annotations
 
 from .campaign import Result, campaign
 from .loop import Deadlock, Escape, Host, Livelock, SimLoop
+from .mill import Mill
 from .seam import Seam, Weather
-from .world import Report, World
+from .world import Report, World, simulate
 
 __all__ = [
     "Deadlock",
     "Escape",
     "Host",
     "Livelock",
+    "Mill",
     "Report",
     "Result",
     "Seam",
@@ -26,4 +28,5 @@ __all__ = [
     "Weather",
     "World",
     "campaign",
+    "simulate",
 ]

@@ -8,7 +8,7 @@ import sys
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from .campaign import Result, campaign
-from .world import World
+from .mill import Mill
 
 
 def main() -> int:
@@ -47,7 +47,7 @@ def report(result: Result) -> int:
 
 
 def tell(seed: int) -> int:
-    world = World(seed)
+    world = Mill(seed)
     found = world.run()
     concerned = {word for each in found.broken for word in each.text.split()}
     for event in world.history.events:

@@ -10,15 +10,20 @@ must be found nowhere: two leaders at once cost work, and nothing else.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Sequence
+import gc
+import sys
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from unittest import mock
 
 import msgspec
 
+from ...client import new_id
 from ...core import lifecycle
+from ...core.firing import Fire, Fired
 from ...core.job import Change, Job, NewJob, State
+from ...core.limit import Take, Taken
 from ...core.pod import Held
 from ...ports import Applied, Beaten, Inserted, RunReport
 from ...runtime.pod import Pod
@@ -26,7 +31,7 @@ from ...runtime.services.leader import Leader
 from ...runtime.turner import Turner
 from ...storages import memory
 from ...storages.memory import MemoryStorage
-from .world import World
+from .mill import Mill
 
 _replace = msgspec.structs.replace
 
@@ -118,6 +123,27 @@ class ChargedRelease(MemoryStorage):
         return super()._apply(_replace(change, attempt=None) if change.why == "released" else change, now)
 
 
+class FireAgain(MemoryStorage):
+    """A fire that is sent again, or by a second leader, is another fire: nothing tells that it has been."""
+
+    async def fire(self, wish: Fire) -> Fired:
+        row = self._schedules.get(wish.name)
+        if row is None or row.removed or wish.error is not None:
+            return await super().fire(wish)
+        jobs = tuple(self._insert(_replace(shot.job, id=new_id()), self._clock.now()).id for shot in wish.shots)
+        progress = _replace(row.progress, cursor=max(row.progress.cursor, wish.to))
+        self._schedules[wish.name] = _replace(row, progress=progress)
+        return Fired(outcome="fired", jobs=jobs)
+
+
+class NoRate(MemoryStorage):
+    """Whoever asks for tokens gets them."""
+
+    async def take(self, wishes: Sequence[Take]) -> Sequence[Taken]:
+        given = await super().take(wishes)
+        return [_replace(taken, got=wish.want, wait=0.0) for wish, taken in zip(wishes, given, strict=True)]
+
+
 # What is switched off in the pod --------------------------------------------------------------------------------------
 
 
@@ -180,10 +206,11 @@ class Ablation:
     def run(self, seed: int) -> Sequence[str]:
         """The broken invariants that it is looked for by, in words; none: not found with this seed."""
         with self.off():
-            world = World(seed, self.storage)
+            world = Mill(seed, self.storage)
             if self.pods_clocks:
                 world.clock.skewed = lambda: world.seam.caller.skew
             report = world.run()
+        gc.collect()
         return [f"{each.number}: {each.text}" for each in report.broken if each.number in self.found]
 
 
@@ -201,5 +228,30 @@ ABLATIONS: Final = (
     Ablation("poison cap", frozenset({9}), off=_no_poison_cap),
     Ablation("beat during the drain", frozenset({5}), off=_no_beat_in_drain),
     Ablation("the storage's clock", frozenset({5}), pods_clocks=True),
+    Ablation("one fire for each time", frozenset({10}), FireAgain),
+    Ablation("cap of a rate", frozenset({15}), NoRate),
 )
 HARMLESS: Final = Ablation("leader's term", frozenset(range(14)), off=_everybody_leads)
+
+
+def search(most: int = 500) -> Iterator[tuple[str, int | None, str]]:
+    """For each ablation the first seed that notices, and what; None: none of so many."""
+    for ablation in ABLATIONS:
+        for seed in range(most):
+            if told := ablation.run(seed):
+                yield ablation.name, seed, told[0]
+                break
+        else:
+            yield ablation.name, None, ""
+
+
+def main() -> int:
+    missed = 0
+    for name, seed, told in search():
+        sys.stdout.write(f"{name:44} {'NOT FOUND' if seed is None else f'seed {seed:4}'}  {told}\n")
+        missed += seed is None
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -50,6 +50,7 @@ class Host:
         self.paused_until = 0.0
         self.cut_off = False  # from the storage, by the network
         self.skew = 0.0  # of its wall clock
+        self.troubled_until = 0.0  # paused or cut off; and a lease beyond
         self.ready: deque[Handle] = deque()
 
     def __repr__(self) -> str:

@@ -56,6 +56,7 @@ class Seam:
         self.on_rescue: Callable[[str], None] = lambda pod: None  # told of the pod that lost a job
         self._owners: dict[str, str] = {}
         self._new: set[str] = set()
+        self._claims: dict[str, list[float]] = {}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -85,6 +86,10 @@ class Seam:
             self._loop.call_later(self._latency() / 2, on_wake, wake, context=context)
 
         return self._storage.listen(heard)
+
+    def claims_of(self, queue: str) -> list[float]:
+        """When jobs of a queue were claimed, in order."""
+        return self._claims.get(queue, [])
 
     # One call --------------------------------------------------------------------------------------------------------
 
@@ -141,7 +146,7 @@ class Seam:
         usual = 0.0002 + 0.002 * self._net.random()
         if self.weather.slow and self._net.random() < self.weather.slow:
             self.counts["slow"] += 1
-            return usual + 3.0 * self._net.random()
+            return usual + 8.0 * self._net.random()
         return usual
 
     # History ---------------------------------------------------------------------------------------------------------
@@ -174,6 +179,7 @@ class Seam:
         for job in found.jobs:
             self._history.add("claimed", self._now(), id=job.id, token=token, pod=pod)
             self._owners[job.id] = pod
+            self._claims.setdefault(job.queue, []).append(self._now())
 
     def _note_apply(self, args: Any, found: Sequence[Applied]) -> None:
         for change, answer in zip(args[0], found, strict=True):
@@ -193,6 +199,15 @@ class Seam:
                     self.on_rescue(self._owners.get(change.id, ""))
                 for new in change.follow_ups:
                     self._note_new(new.id)
+
+    def _note_fire(self, args: Any, found: Any) -> None:
+        (wish,) = args
+        if found.outcome != "fired" or found.repeated:
+            return
+        for shot, id in zip(wish.shots, found.jobs, strict=False):
+            self.counts["fired"] += 1
+            self._history.add("fired", self._now(), schedule=wish.name, fire_at=shot.fire_at)
+            self._note_new(id)
 
     def _note_register(self, args: Any, found: Any) -> None:
         self._history.add("registered", self._now(), pod=args[0].id, lease=args[0].lease)

@@ -13,18 +13,14 @@ import asyncio
 import contextvars
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ...app import App
-from ...client import new_id
 from ...config import Limits, Timing
-from ...context import Context
-from ...core.backoff import Retry
-from ...core.errors import Conflict, JobNotFound, StorageTimeout, StorageUnavailable, TreadleError
-from ...core.job import LIVE, Job, QueueChange
-from ...core.outcome import Cancel, Fail, RetryAfter, Snooze, Throttle
+from ...core.errors import StorageTimeout, StorageUnavailable, TreadleError
+from ...core.job import LIVE, Job
 from ...storages.memory import MemoryStorage
 from ..checker import Broken, Checker
 from ..history import History
@@ -35,7 +31,6 @@ from .seam import Seam
 FAULTY: Final = 90.0  # virtual seconds of trouble
 HEALED: Final = 900.0  # and so many for everything to end
 TIMING: Final = Timing(start_jitter=0.5, grace=8.0)
-QUEUES: Final = ("default", "mail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +53,32 @@ MakeStorage = Callable[[SimClock], MemoryStorage]
 
 
 class World:
-    """One seed. `make_storage` and `pod_class` let ablations switch a safeguard off."""
+    """One seed. Derive your own: declare tasks, ask for jobs, say what must hold in the end.
+
+    `make_storage` lets an ablation switch a safeguard off.
+    """
+
+    queues: Sequence[str] = ("default",)
+    clients = 2
+    effects = False  # whether tasks tell the history what they did, so that the checker can ask for it
+
+    def declare(self, app: App) -> None:
+        """The tasks. They may wait by asyncio.sleep and draw from `self.chance`; the real world is out of reach."""
+        raise NotImplementedError
+
+    async def prepare(self) -> None:
+        """Before the first pod starts."""
+
+    async def client(self) -> None:
+        """What each client does, under faults. `ask` enqueues and writes down what came of it."""
+        raise NotImplementedError
+
+    async def healed(self) -> None:
+        """After everything was healed, before the last jobs must end."""
+
+    def check(self, rows: Sequence[Job]) -> Iterable[Broken | str]:
+        """What else must hold in the end; a line for each that does not."""
+        return ()
 
     def __init__(self, seed: int, make_storage: MakeStorage | None = None, *, faults: bool = True) -> None:
         self.seed = seed
@@ -73,11 +93,10 @@ class World:
         self._faults = faults
         self._numbers = 0
         self._hosts: list[Host] = []
-        self._runs: Counter[str] = Counter()
-        self._ids: list[str] = []
+        self.asked: list[str] = []  # ids of jobs that were surely enqueued
         self._pods: dict[Host, Any] = {}
         self._all_pods: list[tuple[Host, Any]] = []
-        self._troubled = 0.0  # when something last kept beats from being answered in time
+        self._troubled = 0.0  # until when beats of all may be late; a host has such a time of its own
         self._needless: list[Broken] = []
         self.seam.on_rescue = self._on_rescue
 
@@ -90,7 +109,8 @@ class World:
         owner = next((host for host, each in self._all_pods if each.id == pod), None)
         weather = self.seam.weather
         calm = not (weather.lost_request or weather.lost_answer or weather.refused or weather.slow or weather.outage)
-        if owner is not None and owner.alive and calm and self.loop.now - self._troubled > 2 * TIMING.lease:
+        well = self.loop.now > max(self._troubled, owner.troubled_until) if owner is not None else False
+        if owner is not None and owner.alive and calm and well:
             self._needless.append(Broken(5, f"a job was rescued from {owner.name}, which was well"))
 
     # Hosts -----------------------------------------------------------------------------------------------------------
@@ -111,7 +131,7 @@ class World:
     async def boot(self) -> Host:
         """A new machine with one pod."""
         host = self.host("pod")
-        slots = {queue: self.chance.randint(1, 4) for queue in QUEUES}
+        slots = {queue: self.chance.randint(1, 4) for queue in self.queues}
 
         async def live() -> None:
             pod = self.app.make_pod(
@@ -129,6 +149,10 @@ class World:
         self.on(host, live())
         return host
 
+    def serving(self) -> list[Host]:
+        """The hosts whose pod has not been told to stop."""
+        return [host for host in self._pods if host.alive]
+
     async def stop(self, host: Host) -> None:
         """A deploy: SIGTERM, and the process ends when it has drained."""
         self.counts["graceful_stop"] += 1
@@ -144,136 +168,33 @@ class World:
 
         self.on(host, leave())
 
-    # The user's part -------------------------------------------------------------------------------------------------
+    # For clients -----------------------------------------------------------------------------------------------------
 
-    def declare(self) -> None:
-        self.app = App(storage=self.seam, timing=TIMING)  # type: ignore[arg-type]
-        world = self
-
-        @self.app.task(name="work", timeout="40s", retry=Retry(base="1s", cap="10s"))
-        async def work(ctx: Context[Any], kind: str, n: int) -> str:
-            world._runs[ctx.job_id] += 1
-            run = world._runs[ctx.job_id]
-            await asyncio.sleep(world.chance.choice([0.0, 0.01, 0.5, 3.0]))
-            match kind:
-                case "flaky" if run <= n:
-                    raise ValueError("not yet")
-                case "later" if run <= n:
-                    raise RetryAfter("2s")
-                case "snooze" if run <= n:
-                    raise Snooze("3s")
-                case "throttle" if run <= n:
-                    raise Throttle("4s")
-                case "fail":
-                    raise Fail("for good")
-                case "cancel":
-                    raise Cancel("not needed")
-                case "long":
-                    await asyncio.sleep(10.0 * n)
-                case "hang" if run == 1:
-                    await asyncio.sleep(1e6)
-                case "poison":
-                    world.counts["poisoned"] += 1
-                    world.loop.crash(HOST.get())
-                    await asyncio.sleep(1e6)
-                case "stubborn" if run <= 1:
-                    try:
-                        await asyncio.sleep(60)
-                    except asyncio.CancelledError:
-                        await asyncio.sleep(8)
-                        raise
-                case "follow":
-                    ctx.follow(work.bind("ok", 0))
-                case _:
-                    pass
-            world.history.add("effect", world.loop.now, id=ctx.job_id, token=ctx.token)
-            return "done"
-
-        self.work = work
-
-    async def client(self) -> None:
-        """Asks for some jobs, and does to them what clients and operators do."""
-        for _ in range(self.chance.randint(8, 25)):
-            await asyncio.sleep(self.chance.random() * 6)
-            await self.chance.choice([self._enqueue] * 6 + [self._many, self._cancel, self._revive, self._queue_edit])()
-
-    def _call(self, id: str) -> Any:
-        kinds = (
-            "ok",
-            "ok",
-            "ok",
-            "flaky",
-            "later",
-            "snooze",
-            "throttle",
-            "fail",
-            "cancel",
-            "long",
-            "hang",
-            "stubborn",
-            "follow",
-        )
-        kind = self.chance.choice(kinds)
-        if self.chance.random() < 0.04:
-            kind = "poison"
-        options: dict[str, Any] = {
-            "id": id,
-            "queue": self.chance.choice(QUEUES),
-            "priority": self.chance.randint(-1, 1),
-        }
-        if self.chance.random() < 0.3:
-            options["delay"] = self.chance.random() * 20
-        if self.chance.random() < 0.3:
-            options["unique"] = f"key-{self.chance.randint(1, 3)}"
-        if self.chance.random() < 0.3:
-            options["max_attempts"] = self.chance.randint(1, 4)
-        if kind != "hang" and self.chance.random() < 0.4:
-            options["timeout"] = None
-        most = 9 if kind == "long" and "timeout" in options else 3
-        return self.work.using(**options).bind(kind, self.chance.randint(1, most))
-
-    async def _enqueue(self) -> None:
-        await self._asked(1)
-
-    async def _many(self) -> None:
-        await self._asked(self.chance.randint(2, 6))
-
-    async def _asked(self, count: int) -> None:
-        ids = new_id.many(count)
-        calls = [self._call(id) for id in ids]
+    async def ask(self, *calls: Any) -> list[str]:
+        """Enqueue, and write down whether it is known to have happened. The ids; none if nobody knows."""
+        ids = [call.options.id for call in calls]
         try:
             handles = await self.app.enqueue_many(calls)
         except (StorageUnavailable, StorageTimeout):
             self.counts["unknown_enqueue"] += 1
-            self.history.add("asked", self.loop.now, ids=tuple(ids), how="unknown")
-            return
-        self._ids += [handle.id for handle in handles]
-        self.history.add("asked", self.loop.now, ids=tuple(handle.id for handle in handles), how="ok")
+            if all(ids):
+                self.history.add("asked", self.loop.now, ids=tuple(ids), how="unknown")
+            return []
+        known = [handle.id for handle in handles]
+        self.asked += known
+        self.history.add("asked", self.loop.now, ids=tuple(known), how="ok")
+        return known
 
-    async def _tried(self, work: Awaitable[Any]) -> None:
-        try:
-            await work
-        except (Conflict, JobNotFound, StorageUnavailable, StorageTimeout):
-            pass
-
-    async def _cancel(self) -> None:
-        if self._ids:
-            await self._tried(self.app.jobs.cancel(self.chance.choice(self._ids)))
-
-    async def _revive(self) -> None:
-        if self._ids:
-            await self._tried(self.app.jobs.revive(self.chance.choice(self._ids)))
-
-    async def _queue_edit(self) -> None:
-        queue = self.chance.choice(QUEUES)
-        await self._tried(self.app.queues.pause(queue))
-        await asyncio.sleep(self.chance.random() * 5)
+    async def insist(self, act: Callable[[], Awaitable[Any]]) -> None:
+        """Until it is done: what an operator would do."""
         while True:
             try:
-                await self.app.queues.resume(queue)
+                await act()
                 return
             except TreadleError:
                 await asyncio.sleep(1.0)
+                if not self.serving():  # what it waits for may need a pod, and a poison job took the last one
+                    await self.boot()
 
     # The nemesis -----------------------------------------------------------------------------------------------------
 
@@ -288,11 +209,12 @@ class World:
             ("slow", 0.3),
             ("lost_wake", 0.5),
         ):
-            if draw.random() < 0.4:
+            if draw.random() < 0.3:
                 setattr(weather, name, strength * draw.random())
+                self.counts["slow_calls"] += name == "slow"
         while self.loop.now < FAULTY:
             await asyncio.sleep(draw.expovariate(1 / 8))
-            pods = [host for host in self._pods if host.alive]
+            pods = self.serving()
             if not kinds or not pods:
                 await self.boot()
                 continue
@@ -308,14 +230,14 @@ class World:
 
     async def _pause(self, host: Host) -> None:
         self.counts["pause"] += 1
-        self._troubled = self.loop.now + 3 * TIMING.lease
+        host.troubled_until = self.loop.now + 5 * TIMING.lease
         # Most end about when the lease does: there the races are.
         leases = self.nemesis.choice([0.1, 2.5, self.nemesis.uniform(0.6, 1.3), self.nemesis.uniform(0.6, 1.3)])
         self.loop.pause(host, TIMING.lease * leases)
 
     async def _cut(self, host: Host) -> None:
         self.counts["cut_off"] += 1
-        self._troubled = self.loop.now + 3 * TIMING.lease
+        host.troubled_until = self.loop.now + 5 * TIMING.lease
         host.cut_off = True
 
         def mend() -> None:
@@ -340,23 +262,23 @@ class World:
     # The whole -------------------------------------------------------------------------------------------------------
 
     async def live(self) -> None:
-        # Throttles that follow each other would cool a queue for half an hour.
-        await self.storage.apply([QueueChange(name=name, cool_base=2.0, cool_cap=20.0) for name in QUEUES])
+        await self.prepare()
         for _ in range(self.nemesis.randint(1, 3)):
             await self.boot()
-        clients = [self.on(self.host("client"), self.client()) for _ in range(2)]
+        clients = [self.on(self.host("client"), self.client()) for _ in range(self.clients)]
         if self._faults:
             await self.torment()
-        await asyncio.wait(clients)
+        await asyncio.gather(*clients)
         self.seam.weather.heal()
         for host in self._hosts:
             host.cut_off = False
-        self._troubled = self.loop.now
+        self._troubled = self.loop.now + 2 * TIMING.lease
         await self.boot()
+        await self.healed()
         until = self.loop.now + HEALED
         while self.loop.now < until and self._alive_jobs():
             await asyncio.sleep(5.0)
-            if not any(host.alive for host in self._pods):  # a poison job took the last one
+            if not self.serving():  # a poison job took the last one
                 await self.boot()
 
     def _alive_jobs(self) -> bool:
@@ -369,13 +291,26 @@ class World:
         broken: list[Broken] = []
         with sealed(self.loop, str(self.seed)):
             try:
-                self.declare()
+                self.app = App(storage=self.seam, timing=TIMING)  # type: ignore[arg-type]
+                self.declare(self.app)
                 self.loop.run_until_complete(self.live())
             except (Deadlock, Livelock, Escape) as error:
                 broken.append(Broken(12, f"{type(error).__name__}: {error}"))
             rows = self.rows()
         broken += [Broken(0, f"{each.get('message')}: {each.get('exception')!r}") for each in self.loop.failures]
         broken += self._needless
-        broken += Checker(self.history.events, rows).broken
+        broken += Checker(self.history.events, rows, effects=self.effects).broken
+        broken += [each if isinstance(each, Broken) else Broken(0, each) for each in self.check(rows)]
         self.counts.update(self.seam.counts)
         return Report(self.seed, tuple(broken), self.loop.digest, self.loop.steps, self.loop.now, self.counts)
+
+
+def simulate(world: type[World], seeds: int = 50, start: int = 0) -> None:
+    """Run so many seeds of your world in this process; AssertionError names the first that broke something."""
+    for seed in range(start, start + seeds):
+        report = world(seed).run()
+        if not report.passed:
+            told = "\n".join(f"  {each.number}: {each.text}" for each in report.broken[:10])
+            raise AssertionError(
+                f"seed {seed} of {world.__name__}:\n{told}\nagain: simulate({world.__name__}, 1, {seed})"
+            )

@@ -5,3 +5,4 @@ where
     and not exists (
         select 1 from treadle_job where treadle_job.state = 'running' and treadle_job.pod = treadle_pod.id
     )
+returning id, card, beat_at
