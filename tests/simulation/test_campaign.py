@@ -13,7 +13,23 @@ from treadle.testing.simulation.campaign import REACHED, Result
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "500"))
 
 # Where a campaign found each of them first. The search is `make ablations`.
-FOUND_AT = {}
+FOUND_AT = {
+    "fence on finish": 23,
+    "fence on beat": 18,
+    "charge at claim": 0,
+    "state looked at again in the claim": 0,
+    "repeatable enqueue": 19,
+    "unique index": 0,
+    "repeatable finish": 4,
+    "lease looked at again in the rescue": 88,
+    "release uncharged": 1,
+    "recovery of a claim whose answer was lost": 42,
+    "poison cap": 4,
+    "beat during the drain": 5,
+    "the storage's clock": 1,
+    "one fire for each time": 56,
+    "cap of a rate": 2,
+}
 
 
 def test_a_campaign_breaks_no_promise_and_meets_every_fault() -> None:
@@ -38,4 +54,4 @@ def test_a_safeguard_that_is_switched_off_is_noticed(ablation: Ablation) -> None
 
 
 def test_two_leaders_are_harmless() -> None:
-    assert [HARMLESS.run(seed) for seed in range(40)] == [[]] * 40
+    assert [HARMLESS.run(seed) for seed in range(10)] == [[]] * 10

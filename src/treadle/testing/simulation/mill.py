@@ -30,6 +30,8 @@ KINDS: Final = (
 class Mill(World):
     queues = QUEUES
     effects = True
+    kinds: Sequence[str] = KINDS
+    untimed = 0.4  # how many jobs have no timeout
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
@@ -96,7 +98,7 @@ class Mill(World):
             await self.chance.choice([self._enqueue] * 6 + [self._many, self._cancel, self._revive, self._queue_edit])()
 
     def _call(self, id: str) -> Any:
-        kind = self.chance.choice(KINDS)
+        kind = self.chance.choice(self.kinds)
         if self.chance.random() < 0.04:
             kind = "poison"
         options: dict[str, Any] = {
@@ -110,7 +112,7 @@ class Mill(World):
             options["unique"] = f"key-{self.chance.randint(1, 3)}"
         if self.chance.random() < 0.3:
             options["max_attempts"] = self.chance.randint(1, 4)
-        if kind != "hang" and self.chance.random() < 0.4:
+        if kind != "hang" and self.chance.random() < self.untimed:
             options["timeout"] = None
         most = 15 if kind == "long" and "timeout" in options else 3
         return self.work.using(**options).bind(kind, self.chance.randint(1, most))
@@ -148,7 +150,8 @@ class Mill(World):
         calls = [self.work.using(timeout=None, queue=queue).bind("long", self.chance.randint(4, 9)) for queue in QUEUES]
         await self.ask(*calls)
         await asyncio.sleep(3.0)
-        for host in self.serving():
+        # The newest: the others keep what they hold, and must not lose it or forget it either.
+        for host in self.serving()[-1:]:
             await self.boot()
             await self.stop(host)
 
@@ -164,3 +167,25 @@ class Mill(World):
                     claims, window = last - first + 1, at[last] - begun
                     return [Broken(15, f"{claims} claims of {RATED} in {window:.2f} s, at a rate of {RATE:g}/s")]
         return []
+
+
+class Torpor(Mill):
+    """Long runs on hosts that fall asleep and lose their network: what is rare in the Mill is common here."""
+
+    kinds = ("long",)
+    untimed = 1.0
+    clients = 1
+    patience = 3_600.0
+    nemeses = ("pause", "cut")
+    odds = 0.9
+
+
+class Mire(Torpor):
+    """Every second call takes seconds, and hosts sleep until about when their lease ends: here the races are won."""
+
+    nemeses = ("pause",)
+    odds = 1.0
+
+    async def torment(self) -> None:
+        self.seam.weather.slow = 0.5
+        await super().torment()

@@ -29,7 +29,6 @@ from .loop import HOST, Deadlock, Escape, Host, Livelock, SimLoop
 from .seam import Seam
 
 FAULTY: Final = 90.0  # virtual seconds of trouble
-HEALED: Final = 900.0  # and so many for everything to end
 TIMING: Final = Timing(start_jitter=0.5, grace=8.0)
 
 
@@ -60,6 +59,9 @@ class World:
 
     queues: Sequence[str] = ("default",)
     clients = 2
+    nemeses: Sequence[str] = ("crash", "pause", "cut", "stop", "outage")
+    patience = 900.0  # virtual seconds for everything to end, once it is healed
+    odds = 0.5  # that a seed has one of them; other faults are a little rarer
     effects = False  # whether tasks tell the history what they did, so that the checker can ask for it
 
     def declare(self, app: App) -> None:
@@ -200,7 +202,7 @@ class World:
 
     async def torment(self) -> None:
         draw = self.nemesis
-        kinds = [kind for kind in ("crash", "pause", "cut", "stop", "outage") if draw.random() < 0.5]
+        kinds = [kind for kind in self.nemeses if draw.random() < self.odds]
         weather = self.seam.weather
         for name, strength in (
             ("lost_request", 0.1),
@@ -209,8 +211,8 @@ class World:
             ("slow", 0.3),
             ("lost_wake", 0.5),
         ):
-            if draw.random() < 0.3:
-                setattr(weather, name, strength * draw.random())
+            if draw.random() < self.odds - 0.2:
+                setattr(weather, name, max(getattr(weather, name), strength * draw.random()))
                 self.counts["slow_calls"] += name == "slow"
         while self.loop.now < FAULTY:
             await asyncio.sleep(draw.expovariate(1 / 8))
@@ -275,7 +277,7 @@ class World:
         self._troubled = self.loop.now + 2 * TIMING.lease
         await self.boot()
         await self.healed()
-        until = self.loop.now + HEALED
+        until = self.loop.now + self.patience
         while self.loop.now < until and self._alive_jobs():
             await asyncio.sleep(5.0)
             if not self.serving():  # a poison job took the last one
