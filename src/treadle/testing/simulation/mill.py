@@ -172,11 +172,11 @@ class Mill(World):
 class Torpor(Mill):
     """Long runs on hosts that fall asleep and lose their network: what is rare in the Mill is common here."""
 
-    kinds = ("long",)
+    kinds: Sequence[str] = ("long",)
     untimed = 1.0
     clients = 1
     patience = 3_600.0
-    nemeses = ("pause", "cut")
+    nemeses: Sequence[str] = ("pause", "cut")
     odds = 0.9
 
 
