@@ -7,6 +7,7 @@ another Change: those are the functions at the end.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Final
@@ -658,6 +659,7 @@ class FirstWordCounts(Sabotaged):
         super()._see(replace(card, about={key: said for key, said in card.about.items() if not self._catalog}))
 
 
+@functools.cache
 def every() -> list[type[Sabotaged]]:
     """All sabotaged storages."""
     from . import sabotage_history, sabotage_operations, sabotage_schedules
