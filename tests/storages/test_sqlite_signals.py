@@ -171,7 +171,7 @@ async def test_the_bell_rings_for_retries_cancels_and_wakes(storage: SQLiteStora
     await storage.wake(["media", "mail"])
     assert await listener.hears(lambda wake: {"media", "mail"} <= wake.queues)
     await storage.apply([QueueChange(name="mail", max_workers=1)])
-    # Its queue was rung for a moment ago, and is so again a moment later: the word of the settings does not wait for it.
+    # Its queue was rung for a moment ago, and is again a moment later: the word of the settings does not wait for it.
     assert await listener.hears(lambda wake: wake.settings)
     await other.close()
 
