@@ -20,6 +20,7 @@ from .mill import Mill
 from .world import Report
 
 CHUNK: Final = 20
+RECYCLED: Final = 5  # chunks, and then another process
 TWICE: Final = 100  # every so many seeds one is run again, and must leave the same trace
 
 # What a campaign must have seen, for each thousand seeds.
@@ -73,7 +74,10 @@ class Result:
 
 def run_seed(seed: int) -> Report:
     report = Mill(seed).run()
-    gc.collect()  # off during a run, so that it cannot disturb the order of things
+    # Off during a run, so that it cannot disturb the order of things. What crashed hosts leave behind can never end,
+    # and stays: it need not be looked at again after every seed, and goes with the process.
+    gc.collect()
+    gc.freeze()
     return report
 
 
@@ -115,5 +119,5 @@ def _add(result: Result, reports: list[Report], unlike: list[int]) -> None:
 
 @contextlib.contextmanager
 def _pool(workers: int) -> Generator[ProcessPoolExecutor]:
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), max_tasks_per_child=RECYCLED) as pool:
         yield pool
