@@ -656,16 +656,21 @@ class Call(Struct, frozen=True):
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
+    job: Job | None = None  # what an executor that runs it elsewhere sends there; its args are JSON
+    context: Any = None  # the run's Context: made for every task that takes one, and for every executor that `asks`
 
 
 class Executor(Protocol):
     """Runs calls. It never sees a storage and knows nothing of retries: it answers with the function's value, or
-    raises what the function raised."""
+    raises what the function raised: a Signal, `core.outcome.Elsewhere` for what was raised in another process, or
+    `core.outcome.ChildLost` if that process is gone."""
 
     name: str
     # Whether cancelling the task that awaits `run` stops the call. If not, the call can only be asked, by the flags in
     # its context, and `run` goes on waiting for it.
     cancels: bool
+    # Whether every call needs its Context, whatever the function takes: to send progress, logs and cancels to and fro.
+    asks: bool
 
     def places(self) -> int | None:
         """How many more calls could start now; None: as many as there are slots."""

@@ -15,6 +15,8 @@ from treadle.core.backoff import Retry
 from treadle.core.job import CLAIMABLE, TERMINAL, Change, Cooling, ErrorEntry, Job, NewJob, State
 from treadle.core.lifecycle import TRANSITIONS, IllegalTransition, finish
 from treadle.core.outcome import (
+    Crashed,
+    Elsewhere,
     Interrupted,
     Outcome,
     Raised,
@@ -24,6 +26,7 @@ from treadle.core.outcome import (
     Throttled,
     TimedOut,
     Undecodable,
+    Waits,
 )
 
 RUNNING = frozenset({State.RUNNING})
@@ -630,3 +633,35 @@ def test_the_picture_has_every_arrow() -> None:
 def test_every_arrow_has_a_label() -> None:
     assert all(edge.label for edge in lifecycle.edges())
     assert len(lifecycle.edges()) == len(TRANSITIONS)
+
+
+LOST = ErrorEntry(attempt=1, kind="worker_lost", message="killed by SIGSEGV")
+
+
+def test_a_crash_of_its_own_process_is_charged_counted_and_tried_again() -> None:
+    change = finished(Crashed(LOST))
+    assert (change.why, change.to, change.crashes, change.attempt) == ("retried", State.SCHEDULED, 1, None)
+    assert change.error == LOST
+    assert not change.foreign and not change.if_lapsed
+
+
+def test_the_third_crash_of_a_process_is_poison() -> None:
+    change = finished(Crashed(LOST), crashes=2)
+    assert (change.why, change.to, change.crashes) == ("failed", State.FAILED, 3)
+    assert change.error is not None
+    assert change.error.kind == "poison"
+    assert "SIGSEGV" in change.error.message
+
+
+def test_a_run_that_waits_keeps_its_charge_until_the_answer_is_there() -> None:
+    expected = a_change(why="waits", to=State.WAITING, answer="a", unless_cancel_wanted=True)
+    assert finished(Waits("a")) == expected
+
+
+def test_a_run_that_would_wait_obeys_a_cancel_instead() -> None:
+    change = finished(Waits("a"), cancel_wanted=True)
+    assert (change.why, change.to, change.answer) == ("cancelled", State.CANCELLED, None)
+
+
+def test_what_was_raised_elsewhere_is_told_by_its_entry() -> None:
+    assert str(Elsewhere(ERROR, ("builtins.ValueError",))) == "ValueError: it broke"

@@ -31,7 +31,7 @@ TERMINAL: Final = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED})
 # Scheduled and ready differ only by the clock: a storage keeps both as one, and every read tells them apart by run_at.
 CLAIMABLE: Final = frozenset({State.SCHEDULED, State.READY})
 
-ErrorKind = Literal["error", "timeout", "worker_lost", "poison", "undecodable", "expired", "cancelled"]
+ErrorKind = Literal["error", "timeout", "worker_lost", "poison", "undecodable", "expired", "cancelled", "limit"]
 OnConflict = Literal["skip", "replace"]
 
 DEFAULT_MAX_ATTEMPTS: Final = 10
@@ -160,6 +160,8 @@ class Change(Struct, frozen=True, kw_only=True, gc=False):
     queue: str | None = None
     result: str | UnsetType | None = UNSET
     warning: str | UnsetType | None = UNSET
+    meta: str | UnsetType | None = UNSET
+    answer: str | None = None  # the id of the answer that it waits for from now on
     error: ErrorEntry | None = None
     cancel_wanted: bool | None = None
     cooling: Cooling | None = None
@@ -182,6 +184,8 @@ Why = Literal[
     "cancelled",
     "released",
     "rescued",
+    "waits",
+    "answered",
     "cancel_asked",
     "revived",
     "rescheduled",

@@ -71,6 +71,7 @@ from .job import (
 )
 from .outcome import (
     SHORTEST_SNOOZE,
+    Crashed,
     Interrupted,
     Outcome,
     Raised,
@@ -80,6 +81,7 @@ from .outcome import (
     Throttled,
     TimedOut,
     Undecodable,
+    Waits,
 )
 
 _RUNNING: Final = frozenset({State.RUNNING})
@@ -136,6 +138,10 @@ def finish(job: Job, outcome: Outcome, retry: Retry, chance: float, live: RetryO
             return _end(job, State.FAILED, "failed", error)
         case Stopped(error):
             return _end(job, State.CANCELLED, "cancelled", error)
+        case Crashed(error):
+            return _crashed(job, error, retry, chance)
+        case Waits(answer):
+            return _wait(job, answer)
         case Snoozed(delay):
             rest = max(delay, SHORTEST_SNOOZE)
             return _again(job, "snoozed", rest, attempt=job.attempt - 1, snoozes=job.snoozes + 1)
@@ -317,6 +323,22 @@ def _failed(
         return _end(job, State.FAILED, "failed", error)
     change = _again(job, "retried", decision.delay, error=error)
     return change if decision.warning is None else msgspec.structs.replace(change, warning=decision.warning)
+
+
+def _crashed(job: Job, error: ErrorEntry, retry: Retry, chance: float) -> Change:
+    """As a rescue counts it, but the pod lives: the next attempt keeps to the retry's curve."""
+    crashes = job.crashes + 1
+    if crashes >= POISON_CRASHES:
+        message = f"lost {crashes} processes: not tried again. The last one: {error.message}"
+        error = msgspec.structs.replace(error, kind="poison", message=message)
+    final = crashes >= POISON_CRASHES
+    return msgspec.structs.replace(_failed(job, error, None, None, final, retry, chance), crashes=crashes)
+
+
+def _wait(job: Job, answer: str) -> Change:
+    if job.cancel_wanted:
+        return _end(job, State.CANCELLED, "cancelled", _entry(job, "cancelled", _CANCELLED_WHILE_IT_RAN))
+    return _change(job.id, "waits", _RUNNING, State.WAITING, token=job.token, answer=answer, unless_cancel_wanted=True)
 
 
 def _end(job: Job, to: State, why: Why, error: ErrorEntry) -> Change:

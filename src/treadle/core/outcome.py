@@ -1,12 +1,12 @@
 """Outcomes: what can happen in a run, and the signals by which a task chooses one.
 
-A task that returns has succeeded; any exception is a failed attempt; the six signals below say something more exact.
+A task that returns has succeeded; any exception is a failed attempt; the signals below say something more exact.
 They derive from `Exception` through `Signal`, not from `TreadleError`: nothing went wrong when one is raised.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
@@ -58,6 +58,36 @@ class Cancel(Signal):
         super().__init__(message)
 
 
+class Wait(Signal):
+    """Wait for an answer from outside, without a slot: the job runs again when it is there. The token is one that
+    `ctx.answer_token` made in this run."""
+
+    def __init__(self, token: str) -> None:
+        self.token = token
+        super().__init__("waits for an answer from outside")  # not the token: who has it may answer
+
+
+class ChildLost(Exception):
+    """The child process that ran a call is gone, and with it what it was doing: killed, crashed, out of memory.
+
+    Raised by executors, never by tasks. `kind` says whether the run hurt itself (`worker_lost`: counted as a crash, and
+    three make the job poison) or met a limit that was set for it (`limit`)."""
+
+    def __init__(self, message: str, kind: Literal["worker_lost", "limit"] = "worker_lost") -> None:
+        self.kind: Literal["worker_lost", "limit"] = kind
+        super().__init__(message)
+
+
+class Elsewhere(Exception):
+    """What a call raised in another process: told by its entry, since the exception itself cannot travel. `types` are
+    the names of its class and of that class' bases, as `module.Name`, for a retry policy to look at."""
+
+    def __init__(self, error: ErrorEntry, types: tuple[str, ...] = ()) -> None:
+        self.error = error
+        self.types = types
+        super().__init__(f"{error.type}: {error.message}")
+
+
 class Succeeded(Struct, frozen=True, gc=False):
     result: str | None = None
     warning: str | None = None  # the result could not be kept; the effect has happened all the same
@@ -95,10 +125,22 @@ class Stopped(Struct, frozen=True):
     error: ErrorEntry
 
 
+class Crashed(Struct, frozen=True):
+    """The attempt took its own process with it, and nothing else. Charged, and counted as a crash."""
+
+    error: ErrorEntry
+
+
+class Waits(Struct, frozen=True):
+    """The run has ended without an end: it goes on when the answer with this id is there. The id is not the token."""
+
+    answer: str
+
+
 class Interrupted(Struct, frozen=True):
     """Given back untouched: the pod shuts down, or cannot read the payload's format. Not charged."""
 
     delay: float = 0.0
 
 
-Outcome = Succeeded | Raised | TimedOut | Undecodable | Snoozed | Throttled | Stopped | Interrupted
+Outcome = Succeeded | Raised | TimedOut | Undecodable | Snoozed | Throttled | Stopped | Crashed | Waits | Interrupted

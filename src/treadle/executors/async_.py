@@ -10,6 +10,7 @@ from ..ports import Call
 class AsyncExecutor:
     name = "async"
     cancels = True
+    asks = False
 
     def places(self) -> int | None:
         return None

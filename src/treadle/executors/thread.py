@@ -26,6 +26,7 @@ _Work = Callable[[], None]
 class ThreadExecutor:
     name = "thread"
     cancels = False
+    asks = False
 
     def __init__(self, size: int | None = None) -> None:
         self.size = size or min(32, (os.cpu_count() or 1) + 4)

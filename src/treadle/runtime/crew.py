@@ -58,9 +58,10 @@ class Crew:
         if task is None or slot is None:
             self._turner.give_back(job)
             return
-        run = Run(job, task, self._executors[task.executor], slot, self._loop.time())
+        executor = self._executors[task.executor]
+        run = Run(job, task, executor, slot, self._loop.time())
         self._roster.add(run)
-        context = self._context(run) if task.takes_context else None
+        context = self._context(run) if task.takes_context or executor.asks else None
         run.work = self._loop.create_task(drive(run, context, self._done))
         if run.deadline_at is not None:
             self._watch(run.deadline_at)

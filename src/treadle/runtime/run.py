@@ -32,11 +32,15 @@ from time import perf_counter
 from typing import Any, Literal
 
 from ..context import Context
+from ..core import answer as answering
 from ..core import payload
 from ..core.errors import PayloadError
 from ..core.job import PAYLOAD_FORMAT, ErrorEntry, Job, NewJob
 from ..core.outcome import (
     Cancel,
+    ChildLost,
+    Crashed,
+    Elsewhere,
     Fail,
     Interrupted,
     Outcome,
@@ -51,6 +55,8 @@ from ..core.outcome import (
     Throttled,
     TimedOut,
     Undecodable,
+    Wait,
+    Waits,
 )
 from ..ports import Call, Executor
 from ..tasks import Task
@@ -150,10 +156,10 @@ async def _outcome(run: Run, context: Context[Any] | None) -> Outcome:
         args, kwargs = run.task.decode(job.args)
     except Exception as error:  # PayloadError, or a type of the user's that refuses the value
         return Undecodable(entry_of(error, job, "undecodable"))
-    if context is not None:
+    if context is not None and run.task.takes_context:
         args = (context, *args)
     try:
-        value = await run.executor.run(Call(run.task.function, args, kwargs))
+        value = await run.executor.run(Call(run.task.function, args, kwargs, job, context))
     except BaseException as error:  # the one place where everything is caught: it is this job's end, not the pod's
         return _of_exception(run, error)
     return _of_value(value, context.follow_ups if context is not None else ())
@@ -184,8 +190,15 @@ def _of_exception(run: Run, error: BaseException) -> Outcome:
             return Raised(entry_of(error, job), error, final=True)
         case Cancel():
             return Stopped(entry_of(error, job, "cancelled"))
+        case Wait():
+            return Waits(answering.id_of(error.token))
         case Signal():  # a signal of the user's own making is an ordinary exception
             return Raised(entry_of(error, job), error)
+        case ChildLost() if run.reason is None:
+            entry = _told(job, error.kind, str(error))
+            return Crashed(entry) if error.kind == "worker_lost" else Raised(entry, error)
+        case Elsewhere() if run.reason is None:
+            return Raised(error.error, error)
         case _:
             entry = entry_of(error, job)
             return Raised(entry, error) if run.reason is None else _stopped(run, entry)
@@ -200,6 +213,10 @@ def _stopped(run: Run, entry: ErrorEntry) -> Outcome:
             return Interrupted()
         case _:
             return Stopped(_retold(entry, "cancelled", "cancelled while it ran"))
+
+
+def _told(job: Job, kind: Literal["worker_lost", "limit"], message: str) -> ErrorEntry:
+    return ErrorEntry(attempt=job.attempt, kind=kind, message=message, pod=job.pod, started_at=job.started_at)
 
 
 def _retold(entry: ErrorEntry, kind: Literal["timeout", "cancelled"], message: str) -> ErrorEntry:
