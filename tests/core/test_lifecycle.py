@@ -635,18 +635,18 @@ def test_every_arrow_has_a_label() -> None:
     assert len(lifecycle.edges()) == len(TRANSITIONS)
 
 
-LOST = ErrorEntry(attempt=1, kind="worker_lost", message="killed by SIGSEGV")
+CHILD = ErrorEntry(attempt=1, kind="worker_lost", message="killed by SIGSEGV")
 
 
 def test_a_crash_of_its_own_process_is_charged_counted_and_tried_again() -> None:
-    change = finished(Crashed(LOST))
+    change = finished(Crashed(CHILD))
     assert (change.why, change.to, change.crashes, change.attempt) == ("retried", State.SCHEDULED, 1, None)
-    assert change.error == LOST
+    assert change.error == CHILD
     assert not change.foreign and not change.if_lapsed
 
 
 def test_the_third_crash_of_a_process_is_poison() -> None:
-    change = finished(Crashed(LOST), crashes=2)
+    change = finished(Crashed(CHILD), crashes=2)
     assert (change.why, change.to, change.crashes) == ("failed", State.FAILED, 3)
     assert change.error is not None
     assert change.error.kind == "poison"
