@@ -52,7 +52,7 @@ simulation: $(READY)
 soak-short: $(READY)
 	$(BIN)/pytest -q tests/soak
 
-test: check unit journeys simulation soak-short  ## everything that gates a change
+test: check unit journeys simulation soak-short fuzz  ## everything that gates a change
 
 test-postgres-versions: $(READY)  ## the PostgreSQL tests on servers of versions 14 to 18, with a table
 	JOBS=$(JOBS) $(BIN)/python -m tests.postgres_versions
@@ -80,6 +80,13 @@ bench: $(READY)  ## jobs per second, beside Huey, medians of interleaved rounds
 bench-postgres: $(READY)  ## the same on PostgreSQL, beside PgQueuer, Procrastinate and awa-pg
 	$(BIN)/python -m benchmarks --suite postgres
 
+FUZZ ?= 2
+fuzz: $(READY)  ## text from anybody, coverage-guided: FUZZ=2 seconds for each target
+	$(BIN)/python -m tests.fuzz --seconds $(FUZZ)
+
+audit: $(READY)  ## known holes in what we depend on; asks the advisory database, so it needs the network
+	$(BIN)/pip-audit --skip-editable
+
 SEEDS ?= 100000
 START ?= 0
 simulate: $(READY)  ## a campaign of the simulation on all cores: SEEDS=100000 START=0
@@ -99,4 +106,4 @@ crash-table: $(READY)  ## kill -9 against the peers and against us; writes docs/
 clean:
 	rm -rf $(VENV) .bench-venvs .postgres-servers .mypy_cache .ruff_cache .hypothesis mutants dist
 
-.PHONY: help setup demo check quick unit journeys model interleavings simulation simulate ablations soak soak-short crash-table test test-postgres-versions sabotage mutants docs bench bench-postgres clean
+.PHONY: help setup demo check quick unit journeys model interleavings simulation simulate ablations soak soak-short crash-table test test-postgres-versions fuzz audit sabotage mutants docs bench bench-postgres clean

@@ -1,0 +1,110 @@
+"""What is fuzzed: functions that read text which anybody may have written.
+
+A target takes bytes and returns, or raises what its contract names. Anything else, and any answer that contradicts
+another, is a finding. None of them may be slow: a second for one input is a finding, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from treadle.core import cron, duration, filter, names, payload
+from treadle.core.errors import FilterError, PayloadError
+
+Target = Callable[[bytes], None]
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def decode_payload(data: bytes) -> None:
+    """Text from outside: decoded strictly or refused; what is decoded can be encoded, and comes back the same."""
+    try:
+        value = payload.decode(data)
+    except PayloadError:
+        return
+    again = payload.encode(value)
+    assert payload.decode(again) == value
+    assert payload.encode(payload.decode(again)) == again, "canonical text is not canonical"
+    json.loads(again)
+
+
+def encode_payload(data: bytes) -> None:
+    """Any value that JSON can say, and some that it cannot."""
+    try:
+        value = json.loads(_text(data))
+    except (ValueError, RecursionError):
+        value = {"text": _text(data), "bytes": data}
+    try:
+        text = payload.encode(value)
+    except PayloadError:
+        return
+    assert payload.decode_trusted(text) == payload.decode(text)
+
+
+def parse_filter(data: bytes) -> None:
+    """A filter parses or says where it does not; its own text parses to the same."""
+    text = _text(data)
+    try:
+        found = filter.parse(text)
+    except FilterError:
+        return
+    assert filter.parse(str(found)) == found, f"{text!r} → {str(found)!r}"
+
+
+def parse_duration(data: bytes) -> None:
+    try:
+        found = duration.seconds(_text(data))
+    except ValueError:
+        return
+    assert found >= 0
+
+
+def parse_cron(data: bytes) -> None:
+    text = _text(data)
+    try:
+        cron.parse(text)
+    except ValueError:
+        return
+    cron.words(text)
+    for at, _ in zip(cron.fires_after(text, "Europe/Berlin", 0.0, 1_800_000_000.0), range(3), strict=False):
+        assert at > 1_800_000_000.0
+
+
+def check_names(data: bytes) -> None:
+    text = _text(data)
+    for check in (lambda: names.check_name("queue", text), lambda: names.parse_queues(text)):
+        try:
+            check()
+        except ValueError:
+            pass
+    try:
+        tags = names.check_tags([text])
+    except ValueError:
+        return
+    assert tags
+
+
+TARGETS: Final[Mapping[str, Target]] = {
+    "decode_payload": decode_payload,
+    "encode_payload": encode_payload,
+    "parse_filter": parse_filter,
+    "parse_duration": parse_duration,
+    "parse_cron": parse_cron,
+    "check_names": check_names,
+}
+
+SEEDS: Final[Mapping[str, tuple[bytes, ...]]] = {
+    "decode_payload": (b'{"a": [1, 2.5, null, true, "\\u00e9"]}', b"[[[[1]]]]", b'{"a":1,"a":2}', b"1e400", b"NaN"),
+    "encode_payload": (b'{"a": {"b": [1, -0.0, 1e22]}}', b'"\\ud800"'),
+    "parse_filter": (
+        b'state:failed queue:mail,billing task:send_* -tag:test args.user.id:42 attempt:>3 age:>1h "card declined"',
+        b"created:2026-11-15..2026-11-16 wait:>=30s is:stuck id:abc",
+    ),
+    "parse_duration": (b"1h30m", b"250ms", b"3d"),
+    "parse_cron": (b"0 9 * * MON-FRI", b"*/5 * * * *", b"@daily", b"0 0 L * *", b"30s"),
+    "check_names": (b"mail", b"mail:10,default", b"a.b-c_d"),
+}
