@@ -23,7 +23,7 @@ $(READY): pyproject.toml
 setup: $(READY)  ## the virtual environment, with everything the other targets need
 
 demo: $(READY)  ## twenty seconds of durable jobs on a SQLite file, a killed worker included
-	$(BIN)/treadle demo
+	$(BIN)/treadle demo --keep
 
 check: $(READY)  ## format, lint, types (pyright and mypy, strict), layers
 	$(BIN)/ruff format --check src tests benchmarks examples docs
@@ -38,7 +38,7 @@ quick: $(READY)  ## checks, core, memory and SQLite conformance: under two minut
 	$(BIN)/pytest -q -n $(JOBS) tests/core tests/storages tests/runtime -k 'not Postgres and not postgres'
 
 unit: $(READY)
-	$(BIN)/pytest -q -n $(JOBS) tests --ignore=tests/journeys --ignore=tests/journeys_postgres --ignore=tests/core --ignore=tests/soak --ignore=tests/simulation
+	$(BIN)/pytest -q -n $(JOBS) tests --ignore=tests/journeys --ignore=tests/journeys_postgres --ignore=tests/core --ignore=tests/soak --ignore=tests/simulation --ignore=tests/browser --ignore=tests/api_fuzz
 	# Not by pytest-cov: our own pytest plugin is imported before it, and the core with it.
 	$(BIN)/coverage run -m pytest -q tests/core
 	$(BIN)/coverage report --skip-covered --fail-under=100
@@ -52,7 +52,7 @@ simulation: $(READY)
 soak-short: $(READY)
 	$(BIN)/pytest -q tests/soak
 
-test: check unit journeys simulation soak-short fuzz  ## everything that gates a change
+test: check unit journeys simulation soak-short fuzz browser  ## everything that gates a change
 
 test-postgres-versions: $(READY)  ## the PostgreSQL tests on servers of versions 14 to 18, with a table
 	JOBS=$(JOBS) $(BIN)/python -m tests.postgres_versions
@@ -71,6 +71,25 @@ mutants: $(READY)  ## mutation testing of core/lifecycle.py
 	$(BIN)/mutmut run
 	$(BIN)/mutmut results
 
+ASSETS := src/treadle/web/static/lib/htmx.min.js
+
+$(ASSETS): package.json package-lock.json hatch_build.py
+	$(PYTHON) hatch_build.py
+	touch $(ASSETS)
+
+assets: $(ASSETS)  ## the dashboard's libraries, from npm by the lockfile
+
+CHROMIUM ?= /usr/bin/chromium
+$(CHROMIUM):
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq; apt-get install -y --no-install-recommends chromium; fi
+	@test -x $(CHROMIUM) || { echo "the browser tests need Chromium: apt-get install chromium, or make … CHROMIUM=/path"; exit 1; }
+
+browser: $(READY) $(ASSETS) $(CHROMIUM)  ## the dashboard in a real Chromium: pages, journeys, axe
+	CHROMIUM=$(CHROMIUM) $(BIN)/pytest -q -n $(JOBS) tests/browser
+
+screenshots: $(READY) $(ASSETS) $(CHROMIUM)  ## pictures of every page on a living system, light and dark, into docs/screenshots
+	CHROMIUM=$(CHROMIUM) $(BIN)/python -m tests.browser.screenshots
+
 docs: $(READY)  ## write the generated parts of the documentation anew
 	$(BIN)/python docs/generate.py
 
@@ -81,8 +100,9 @@ bench-postgres: $(READY)  ## the same on PostgreSQL, beside PgQueuer, Procrastin
 	$(BIN)/python -m benchmarks --suite postgres
 
 FUZZ ?= 2
-fuzz: $(READY)  ## text from anybody, coverage-guided: FUZZ=2 seconds for each target
+fuzz: $(READY)  ## text from anybody, coverage-guided: FUZZ=2 seconds for each target; the HTTP API in every role: API_EXAMPLES=50
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ)
+	API_EXAMPLES=$(API_EXAMPLES) $(BIN)/pytest -q -n $(JOBS) tests/api_fuzz
 
 audit: $(READY)  ## known holes in what we depend on; asks the advisory database, so it needs the network
 	$(BIN)/pip-audit --skip-editable
@@ -106,4 +126,4 @@ crash-table: $(READY)  ## kill -9 against the peers and against us; writes docs/
 clean:
 	rm -rf $(VENV) .bench-venvs .postgres-servers .mypy_cache .ruff_cache .hypothesis mutants dist
 
-.PHONY: help setup demo check quick unit journeys model interleavings simulation simulate ablations soak soak-short crash-table test test-postgres-versions fuzz audit sabotage mutants docs bench bench-postgres clean
+.PHONY: assets browser screenshots help setup demo check quick unit journeys model interleavings simulation simulate ablations soak soak-short crash-table test test-postgres-versions fuzz audit sabotage mutants docs bench bench-postgres clean

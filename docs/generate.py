@@ -15,6 +15,8 @@ from treadle.core import settings as queue_settings
 from treadle.core.backoff import Retry
 from treadle.core.duration import words
 from treadle.runtime import metrics
+from treadle.web import openapi
+from treadle.web.tables import api_routes
 
 DOCS = Path(__file__).parent
 
@@ -24,6 +26,7 @@ def pages() -> dict[Path, str]:
     return {
         DOCS / "reference" / "cli.md": cli_page(),
         DOCS / "reference" / "settings.md": settings_page(),
+        DOCS / "reference" / "openapi.json": openapi.text(api_routes()),
         DOCS / "metrics.md": with_part(DOCS / "metrics.md", "metrics", metrics_tables()),
         DOCS / "queues.md": with_part(DOCS / "queues.md", "settings", queue_table()),
         DOCS / "retries.md": with_part(DOCS / "retries.md", "backoff", backoff_table()),

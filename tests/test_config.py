@@ -31,6 +31,11 @@ CHOSEN: dict[str, tuple[str, object]] = {
     "pod_slots": ("20", 20),
     "batch": ("64", 64),
     "threads": ("3", 3),
+    "children": ("2", 2),
+    "child_calls": ("50", 50),
+    "child_memory": ("1GiB", 1 << 30),
+    "suspects": ("4", 4),
+    "abandoned": ("3", 3),
     "lease": ("2m", 120.0),
     "beat": ("1500ms", 1.5),
     "scan": ("2", 2.0),
@@ -58,9 +63,17 @@ CHOSEN: dict[str, tuple[str, object]] = {
     "health": ("9464", "127.0.0.1:9464"),
     "log_level": ("DEBUG", "debug"),
     "log_format": ("json", "json"),
+    "job_logs": ("Warning", "warning"),
     "worker_prefix": ("shop", "shop"),
     "worker_version": ("1.4", "1.4"),
     "worker_id": ("a1", "a1"),
+    "answer_secret": ("s3cret", "s3cret"),
+    "web_host": ("10.0.0.7", "10.0.0.7"),
+    "web_port": ("9000", 9000),
+    "web_token_file": ("/etc/treadle/tokens", "/etc/treadle/tokens"),
+    "web_read_only": ("yes", True),
+    "web_hosts": ("jobs.example.com, jobs", ("jobs.example.com", "jobs")),
+    "web_redact": ("iban,*.pin", ("iban", "*.pin")),
     "disable": ("cron, web", frozenset({"cron", "web"})),
 }
 
@@ -93,7 +106,7 @@ def test_every_setting_is_read_from_flag_environment_and_file(setting: Setting, 
 
 def test_every_field_is_a_setting_and_every_setting_has_a_meaning_and_its_true_default(tmp_path: Path) -> None:
     fields = {field.name for kind in (Config, Timing, Limits) for field in dataclasses.fields(kind)}
-    fields -= {"timing", "limits", "file", "sources"}
+    fields -= {"timing", "limits", "file", "sources", "commands"}
     assert {setting.name for setting in SETTINGS} == fields == set(CHOSEN)
     built_in = load({}, {}, tmp_path)
     for setting in SETTINGS:

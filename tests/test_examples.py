@@ -40,7 +40,7 @@ def shows(line: str, wanted: str) -> bool:
 
 
 def test_there_are_examples() -> None:
-    assert {"hello", "retries", "transactional"} <= set(FOLDERS)
+    assert {"hello", "pool_node", "pool_sh", "processes", "retries", "transactional"} <= set(FOLDERS)
 
 
 @pytest.mark.slow

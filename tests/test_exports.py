@@ -8,13 +8,22 @@ import sys
 import treadle
 
 SURFACE = [
+    "AnswerAgain",
+    "AnswerExpired",
+    "AnswerFailed",
+    "AnswerNotFound",
+    "AnswerStale",
     "App",
     "AsyncTask",
     "AuditView",
+    "BadSignature",
+    "BatchContext",
+    "BatchTask",
     "Call",
     "Cancel",
     "ClusterWarning",
     "ConfigError",
+    "ClaimLost",
     "Conflict",
     "Context",
     "ErrorView",
@@ -30,13 +39,17 @@ SURFACE = [
     "JobNotFound",
     "JobPage",
     "JobView",
+    "Middleware",
+    "Next",
     "LimitView",
     "Lock",
     "LockHeld",
     "LockLost",
     "LockView",
+    "LogView",
     "OperationNotFound",
     "OperationView",
+    "OutsideTask",
     "PairSeries",
     "Partitions",
     "PayloadError",
@@ -44,8 +57,10 @@ SURFACE = [
     "PodNotFound",
     "PodView",
     "Point",
+    "Pool",
     "Portion",
     "Preview",
+    "ProgressView",
     "QueueView",
     "RateLimited",
     "ReadOnly",
@@ -68,6 +83,8 @@ SURFACE = [
     "TaskView",
     "Throttle",
     "TreadleError",
+    "Wait",
+    "WaitView",
     "Unique",
     "UnknownLimit",
     "UnknownTask",
@@ -106,7 +123,7 @@ def test_every_error_derives_from_the_one_base_and_no_signal_does() -> None:
     for name in SURFACE:
         value = getattr(treadle, name)
         if isinstance(value, type) and issubclass(value, Exception):
-            is_signal = name in ("RetryAfter", "Snooze", "Throttle", "Fail", "Cancel")
+            is_signal = name in ("RetryAfter", "Snooze", "Throttle", "Fail", "Cancel", "Wait", "AnswerAgain")
             assert issubclass(value, treadle.TreadleError) is not is_signal, name
 
 

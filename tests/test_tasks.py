@@ -145,7 +145,10 @@ def test_a_task_looks_like_its_function(registry: Registry) -> None:
         ({"retry": "5"}, "retry must be"),
         ({"tags": "vip"}, "must be a list"),
         ({"unique": 5}, "unique must be"),
-        ({"executor": "process"}, "this version has async and thread"),
+        ({"executor": "fibre"}, "this version has async, thread, process"),
+        ({"memory": "1GiB"}, 'they need executor="process"'),
+        ({"executor": "process", "memory": "much"}, "is not a size"),
+        ({"executor": "process", "cpu": "10ms"}, "a second or more"),
         ({"executor": "async"}, "would block the loop"),
     ],
 )

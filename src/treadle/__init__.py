@@ -3,10 +3,16 @@
 __version__ = "0.1.0"
 
 from .app import App
+from .batching import BatchContext
 from .context import Call, Context, Handle
 from .core.backoff import Retry
 from .core.demand import Portion
 from .core.errors import (
+    AnswerExpired,
+    AnswerFailed,
+    AnswerNotFound,
+    AnswerStale,
+    ClaimLost,
     ConfigError,
     Conflict,
     FilterError,
@@ -31,24 +37,37 @@ from .core.errors import (
     UnknownLimit,
     UnknownTask,
 )
-from .core.outcome import Cancel, Fail, RetryAfter, Snooze, Throttle
+from .core.logline import LogView
+from .core.outcome import AnswerAgain, Cancel, Fail, RetryAfter, Snooze, Throttle, Wait
 from .core.partition import Partitions
+from .core.progress import ProgressView
 from .core.records import AuditView, FailurePage, FailureView, OperationView, Preview
 from .core.schedule_view import FireView, ScheduleView
 from .core.series import EventView, PairSeries, Point, ReadingView, Series, Spread
 from .core.unique import Unique
-from .core.view import ErrorView, JobView, PodView, QueueView, TaskView
+from .core.view import ErrorView, JobView, PodView, QueueView, TaskView, WaitView
 from .core.warnings import ClusterWarning
 from .limits import LimitView, Lock, LockView
+from .middleware import Middleware, Next
 from .operators import JobPage
-from .tasks import AsyncTask, Registry, SyncTask, Task
+from .signing import BadSignature
+from .tasks import AsyncTask, BatchTask, OutsideTask, Pool, Registry, SyncTask, Task
 
 __all__ = [
+    "AnswerAgain",
+    "AnswerExpired",
+    "AnswerFailed",
+    "AnswerNotFound",
+    "AnswerStale",
     "App",
     "AsyncTask",
     "AuditView",
+    "BadSignature",
+    "BatchContext",
+    "BatchTask",
     "Call",
     "Cancel",
+    "ClaimLost",
     "ClusterWarning",
     "ConfigError",
     "Conflict",
@@ -71,8 +90,12 @@ __all__ = [
     "LockHeld",
     "LockLost",
     "LockView",
+    "LogView",
+    "Middleware",
+    "Next",
     "OperationNotFound",
     "OperationView",
+    "OutsideTask",
     "PairSeries",
     "Partitions",
     "PayloadError",
@@ -80,8 +103,10 @@ __all__ = [
     "PodNotFound",
     "PodView",
     "Point",
+    "Pool",
     "Portion",
     "Preview",
+    "ProgressView",
     "QueueView",
     "RateLimited",
     "ReadOnly",
@@ -107,5 +132,7 @@ __all__ = [
     "Unique",
     "UnknownLimit",
     "UnknownTask",
+    "Wait",
+    "WaitView",
     "__version__",
 ]

@@ -20,12 +20,13 @@ would harm the parent), and opens anew when it enqueues.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 import logging
 import sys
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from pathlib import Path
@@ -36,6 +37,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from . import config as settings
+from .answers import Answers
 from .client import Client, Router
 from .config import Limits, Timing
 from .context import Call, Door, Handle, Options, amend
@@ -45,31 +47,32 @@ from .core import settings as checked_settings
 from .core.demand import Portion
 from .core.duration import Duration
 from .core.errors import ConfigError, StorageUnavailable
+from .core.logline import LEVELS, Level
 from .core.partition import Partitions
 from .core.pod import Descriptor
 from .core.schedule import Declared
 from .core.settings import QueueSettings
 from .core.unique import Unique
-from .core.view import JobView
 from .core.warnings import ClusterWarning
 from .history import History
-from .hooks import HookName, Hooks
-from .keeper import Keep
+from .hooks import Hooks, Watching
+from .keeper import Keep, Through, Unreachable
 from .limits import DEFAULT_TTL, Lock, Locks, RateLimits
 from .operations import Audit, Operations
 from .operators import Catalog, Jobs, Queues
 from .pods import Pods, find_warnings
-from .ports import Storage
+from .ports import Executor, Storage
 from .schedules import Schedules
-from .tasks import Registry, Task
+from .tasks import HERE, Registry, Task
 from .timetable import plan_of
 
 if TYPE_CHECKING:
     from .runtime.pod import Pod
+    from .web.access import Authenticate
+    from .web.dashboard import Dashboard
 
 R = TypeVar("R")
 T = TypeVar("T")
-HookT = TypeVar("HookT", bound=Callable[[JobView], Any])
 
 Synchronous = Literal["full", "normal"]
 QueueList = Iterable[str] | Mapping[str, int] | str
@@ -80,7 +83,7 @@ log = logging.getLogger("treadle.app")
 SCHEMES: Final = ("sqlite", "memory", "postgresql")
 
 
-class App(Registry):
+class App(Registry, Watching):
     """A registry of tasks together with the storage where their jobs are kept."""
 
     def __init__(
@@ -95,11 +98,13 @@ class App(Registry):
         limits: Limits | None = None,
         queues: QueueList | None = None,
         lifespan: Lifespan | None = None,
+        read_only: bool = False,
     ) -> None:
         """`url` is taken from TREADLE_URL or treadle.toml if it is not given; so is all else that is None.
 
         `router` chooses the queue of tasks that name none: a table of name prefixes, or a function of the name.
         `queues` are those that `worker()` serves by default. What `lifespan(app)` yields is `ctx.state` in a pod.
+        `read_only` opens the storage for nothing but reading, as far as it can: for a dashboard that only shows.
         """
         super().__init__()
         if url is not None and storage is not None:
@@ -115,14 +120,16 @@ class App(Registry):
         self._about: dict[str, Descriptor] = {}
         self._told = config.queues  # what treadle.toml says of them
         self._lifespan = lifespan
+        self.origin: str | None = None  # module:attribute, as somebody named it
         sync = synchronous or cast("Synchronous", config.synchronous)
-        make = _maker(self.url, sync, self.timing.call, config) if storage is None else lambda: storage
+        make = _maker(self.url, sync, self.timing.call, config, read_only) if storage is None else lambda: storage
         self._keeper = Keep(make, is_ours=storage is None)
         # Dropped without a word, an app still lets go of its threads. The Keep knows nothing of the app.
         weakref.finalize(self, Keep.let_go, self._keeper).atexit = False
         _apps.add(self)
         self.client = Client(self._keeper, router=router, hooks=self.hooks)
         self.jobs = Jobs(self.client)
+        self.answers = Answers(self.client)
         self.queues = Queues(self.client)
         self.pods = Pods(self.client)
         self.history = History(self.client)
@@ -132,6 +139,8 @@ class App(Registry):
         self.operations = Operations(self.client)
         self.audit = Audit(self.client)
         self.catalog = Catalog(self.client)
+        for command, table in config.commands.items():
+            self._declare_command(command, table)
 
     def __repr__(self) -> str:
         return f"<App {self.name or ''} {settings.masked(self.url)}>"
@@ -173,6 +182,38 @@ class App(Registry):
     def take_back(self) -> None:
         self._keeper.take_back()
 
+    def through(self, wrap: Callable[[Storage], Storage], *, declares: bool = False) -> App:
+        """This app with its storage seen through a wrapper: one that only reads, for a dashboard. It opens and closes
+        with this one; to run a worker, use this one. `declares`: see `Client.through`."""
+        other = copy.copy(self)
+        own, keeper = self.client, Through(self._keeper, wrap)
+        other._keeper = cast("Keep", keeper)  # as far as is needed: `storage`, `current` and `open`
+        other.client = own.through(keeper, declares=declares)
+        for name, face in vars(self).items():  # jobs, queues … : all that ask through the client
+            if getattr(face, "_client", None) is own:
+                seen = copy.copy(face)
+                vars(seen)["_client"] = other.client
+                setattr(other, name, seen)
+        return other
+
+    def dashboard(
+        self,
+        *,
+        access: Authenticate | Literal["open"] | None = None,
+        redact: Iterable[str] = (),
+        read_only: bool = False,
+        env: str | None = None,
+        color: str | None = None,
+        hosts: Iterable[str] | Literal["any"] = (),
+    ) -> Dashboard:
+        """The dashboard as an ASGI app, to be mounted: `api.mount("/jobs", app.dashboard(access=who))`. What the
+        options mean is said at `treadle.web.Dashboard`."""
+        from .web.dashboard import Dashboard
+
+        return Dashboard(
+            self, access=access, redact=redact, read_only=read_only, env=env, color=color, hosts=hosts
+        )
+
     async def __aenter__(self) -> App:
         await self._keeper.enter()
         return self
@@ -186,15 +227,6 @@ class App(Registry):
         if isinstance(registry, App):
             raise ConfigError("an app includes registries, not apps: declare shared tasks on a Registry")
         super().include(registry)
-
-    def on(self, name: HookName) -> Callable[[HookT], HookT]:
-        """Watch jobs: `@app.on("failed")` on a function of one JobView. See `treadle.hooks`."""
-
-        def add(hook: HookT) -> HookT:
-            self.hooks.add(name, hook)
-            return hook
-
-        return add
 
     @overload
     def queue(
@@ -246,6 +278,13 @@ class App(Registry):
             self._queues[each] = wanted
             self._about[catalog.key("queue", each)] = said
         return name
+
+    def _declare_command(self, name: str, table: object) -> None:
+        """A command that treadle.toml declares."""
+        from .outside import tables
+
+        stub, argv, options = tables.read(name, table)
+        self.command(*argv, **options)(stub)
 
     def heed(self, queues: Iterable[settings.DeclaredQueue]) -> None:
         """What a worker's own settings say of its queues counts, rather than what this process would read itself."""
@@ -342,6 +381,10 @@ class App(Registry):
     def enqueue_many_sync(self, calls: Iterable[Call[R]], *, within: object = None) -> list[Handle[R]]:
         return self.client.enqueue_many_sync(calls, within=within)
 
+    def named(self, task: str, args: Mapping[str, object] | None = None, /, **options: Any) -> Call[Any]:
+        """A request for a job by the name of its task, for `enqueue_many`; options as for `enqueue`."""
+        return self._by_name(task, args or {}, options)
+
     def _call(self, task: Call[Any] | str, args: Mapping[str, object] | None, options: dict[str, Any]) -> Call[Any]:
         if isinstance(task, str):
             return self._by_name(task, args or {}, options)
@@ -426,6 +469,20 @@ class App(Registry):
                 await self.client.broker.seed()
             except StorageUnavailable as error:
                 log.warning("the declared limits are not written yet: %s", error)  # the first that takes will do it
+        async with self.lived() as state:
+            yield state
+
+    @asynccontextmanager
+    async def as_child(self) -> AsyncGenerator[Any]:
+        """In a child process of a pod: the lifespan, once per child. A storage that no two processes share is the
+        pod's own, and cannot be had here."""
+        if not self.storage.capabilities.shared:
+            self.lend(cast("Storage", Unreachable()))
+        async with self.lived() as state:
+            yield state
+
+    @asynccontextmanager
+    async def lived(self) -> AsyncGenerator[Any]:
         if self._lifespan is None:
             yield None
         else:
@@ -452,19 +509,43 @@ class App(Registry):
         state: Any = None,
         rates: Mapping[str, tuple[int, float]] | None = None,
         stuck: Callable[[float], None] | None = None,
+        starts_anew: bool = False,
     ) -> Pod:
         """A pod on this app's storage, not yet started. The app must stay open as long as it runs."""
         from . import __version__
+        from .executors import origin
         from .executors.async_ import AsyncExecutor
+        from .executors.batch import batches_of
+        from .executors.declared import executors_of
+        from .executors.process import ProcessExecutor
         from .executors.thread import ThreadExecutor
         from .runtime.pod import Pod
 
+        if origin.is_importing:
+            raise ConfigError(
+                "this is a child process of a worker, which imports the module that was started: what starts a worker "
+                'there belongs under `if __name__ == "__main__":`'
+            )
         limits = limits or self._limits
+        pool = functools.partial(
+            ProcessExecutor,
+            origin=functools.cache(lambda: origin.origin_of(self, self.origin)),
+            calls=limits.child_calls,
+            memory=limits.child_memory,
+            grace=(timing or self.timing).cancel_grace,
+        )
         named = self.config if self.name is None else dataclasses.replace(self.config, worker_prefix=self.name)
+        here: dict[str, Executor] = {"async": AsyncExecutor(), "thread": ThreadExecutor(limits.threads)}
         return Pod(
             storage=self.storage,
             registry=self,
-            executors={"async": AsyncExecutor(), "thread": ThreadExecutor(limits.threads)},
+            executors={
+                **here,
+                "process": pool(tasks=lambda: self._run_by({"process"}), size=limits.children),
+                **executors_of(self, grace=(timing or self.timing).cancel_grace * 0.8),
+                **batches_of(self, here, queues, pod_slots=limits.pod_slots, queue_of=self.client.queue_of),
+            },
+            isolation=pool(tasks=lambda: self._run_by(HERE), size=limits.suspects, warm=False),
             queues=queues,
             door=self.client,
             hooks=self.hooks,
@@ -480,9 +561,14 @@ class App(Registry):
             schedules=None if "cron" in self.config.disable else self.declared_schedules,
             rates=self._pod_rates(queues) | dict(rates or {}),
             stuck=stuck,
+            keep_logs=None if self.config.job_logs == "off" else LEVELS[cast("Level", self.config.job_logs)],
             produced=self.client.produced,
             limited=self.client.broker.limited,
+            starts_anew=starts_anew,
         )
+
+    def _run_by(self, executors: Container[str]) -> list[Task[..., Any]]:
+        return [task for task in self.tasks.values() if task.executor in executors]
 
     def _portions(
         self, served: Iterable[str], limits: Limits, given: Mapping[str, Portion] | None
@@ -515,7 +601,9 @@ class App(Registry):
 
     def _descriptors(self, served: Iterable[str]) -> dict[str, Descriptor]:
         tasks = {
-            catalog.key("task", task.name): msgspec.structs.replace(task.about, queue=self.client.queue_of(task))
+            catalog.key("task", task.name): msgspec.structs.replace(
+                task.about, queue=self.client.queue_of(task), executor=task.executor
+            )
             for task in self.tasks.values()
         }
         queues = (catalog.key("queue", name) for name in served)
@@ -579,7 +667,9 @@ def _queue_list(queues: QueueList) -> dict[str, int | None]:
 # The storage: made of a URL, kept open, and asked from threads that have no loop
 
 
-def _maker(url: str, synchronous: Synchronous, call_deadline: float, config: settings.Config) -> Callable[[], Storage]:
+def _maker(
+    url: str, synchronous: Synchronous, call_deadline: float, config: settings.Config, read_only: bool
+) -> Callable[[], Storage]:
     """How to make the storage of a URL. What is wrong with the URL is said now; nothing is opened or imported yet."""
     scheme, separator, rest = url.partition("://")
     if not separator:
@@ -588,7 +678,7 @@ def _maker(url: str, synchronous: Synchronous, call_deadline: float, config: set
         return _memory
     if scheme == "sqlite":
         path = _sqlite_path(rest)
-        return lambda: _sqlite(path, synchronous, call_deadline)
+        return lambda: _sqlite(path, synchronous, call_deadline, read_only)
     if scheme in ("postgresql", "postgres"):
         try:
             parts = urlsplit(url)
@@ -596,7 +686,7 @@ def _maker(url: str, synchronous: Synchronous, call_deadline: float, config: set
                 _ = urlsplit(f"//{host}").port
         except ValueError:
             raise ConfigError("the PostgreSQL URL cannot be read; for example postgresql://user@host:5432/db") from None
-        return lambda: _postgres(url, call_deadline, config)
+        return lambda: _postgres(url, call_deadline, config, read_only)
     near = names.suggest(scheme, SCHEMES)
     remedy = f"did you mean {near}://?" if near else "use sqlite:///path, postgresql://… or memory://"
     raise ConfigError(f"there is no storage for {scheme}://; {remedy}")
@@ -621,7 +711,7 @@ def _memory() -> Storage:
     return MemoryStorage()
 
 
-def _postgres(url: str, call_deadline: float, config: settings.Config) -> Storage:
+def _postgres(url: str, call_deadline: float, config: settings.Config, read_only: bool) -> Storage:
     try:
         from .storages.postgres import PostgresStorage
     except ModuleNotFoundError as error:
@@ -634,16 +724,17 @@ def _postgres(url: str, call_deadline: float, config: settings.Config) -> Storag
         schema=config.schema,
         listen_url=config.listen_url,
         call_deadline=call_deadline,
-        auto_migrate=config.auto_migrate,
+        auto_migrate=config.auto_migrate and not read_only,
+        read_only=read_only,
     )
 
 
-def _sqlite(path: str, synchronous: Synchronous, call_deadline: float) -> Storage:
+def _sqlite(path: str, synchronous: Synchronous, call_deadline: float, read_only: bool) -> Storage:
     if sys.platform == "win32":
         raise ConfigError("the SQLite storage needs the file locks of Linux or macOS; on Windows use WSL")
     from .storages.sqlite import SQLiteStorage
 
-    return SQLiteStorage(path, synchronous=synchronous, call_deadline=call_deadline)
+    return SQLiteStorage(path, synchronous=synchronous, call_deadline=call_deadline, read_only=read_only)
 
 
 _apps: weakref.WeakSet[App] = weakref.WeakSet()

@@ -10,6 +10,7 @@ loops, so every call runs on its caller's own loop; only the `_sync` twins have 
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import os
 import struct
@@ -20,21 +21,25 @@ from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable,
 from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeVar, cast
 
+import msgspec
+
 from .broker import Broker
-from .context import Call, CancelAnswer, Handle
-from .core import ids, lifecycle, names, unique
+from .context import Call, CancelAnswer, EnqueueOutcome, Handle, Options
+from .core import ids, lifecycle, names, progress, unique
 from .core import limit as limiting
 from .core.duration import Duration, seconds, words
 from .core.errors import ConfigError, Conflict, JobNotFound, ResultTimeout, StorageTimeout, StorageUnavailable
-from .core.event import of_change
+from .core.event import Event, of_change
 from .core.explain import explain
 from .core.job import TERMINAL, Change, Job, NewJob, State, UniqueClaim
 from .core.rollup import MOST_PAIRS, OTHER
 from .core.unique import Unique
 from .core.view import ExplanationView, JobView, explanation_view, job_view
+from .desk import StorageDesk
 from .evidence import gather
 from .hooks import Hooks
 from .ports import Applied, Inserted, Storage, Wake
+from .replying import FIRST_POLL, Replying, rest
 from .tasks import Task
 
 R = TypeVar("R")
@@ -44,8 +49,6 @@ Router = Mapping[str, str] | Callable[[str], str | None]
 
 DEFAULT_QUEUE: Final = "default"
 PAUSES: Final = (0.1, 0.3, 1.0)
-FIRST_POLL: Final = 0.05
-LONGEST_POLL: Final = 1.0
 # Each round of a race with the job's own life ends with a newer state; nobody loses so often.
 MOST_ROUNDS: Final = 10
 _DRAWN_AHEAD: Final = 256
@@ -110,7 +113,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=new_id.start_anew)
 
 
-class Client:
+class Client(Replying):
     """Implements `context.Door`."""
 
     def __init__(
@@ -127,13 +130,26 @@ class Client:
         self._sleep = sleep
         self._waiters = _Waiters()
         self.broker = Broker(self.ask)
-        # (outcome, queue, task) → how many: `inserted`, `duplicate` or `replaced`; without those of the callers' own
-        # transactions, which may yet be rolled back.
+        self.stamps: list[Callable[[NewJob], NewJob]] = []  # what integrations add to a job before it is sent
+        self.desk = StorageDesk(self._opened, self.run_sync)
+        # (outcome, queue, task) → how many: `inserted`, `duplicate`, `replaced` or `kept`; without those of the callers'
+        # own transactions, which may yet be rolled back.
         self.produced: Counter[tuple[str, str, str]] = Counter()
 
     @property
     def is_open(self) -> bool:
         return self._keeper.current is not None
+
+    def through(self, keeper: Keeper, *, declares: bool) -> Client:
+        """The same client, which asks another keeper for the storage; `declares`: it makes the rows of limits that the
+        code declares when it needs them."""
+        other = copy.copy(self)
+        other._keeper = keeper
+        other._waiters = _Waiters()
+        other.broker = Broker(other.ask)
+        if declares:
+            other.broker.declared = self.broker.declared
+        return other
 
     def queue_of(self, task: Task[..., Any]) -> str:
         """Where the jobs of a task go, unless the call says otherwise."""
@@ -145,13 +161,13 @@ class Client:
         """The job that a Call asks for, with an id of its own."""
         options = call.options
         queue = options.queue or self._route(call.task)
-        return NewJob(
+        job = NewJob(
             id=options.id or drawn or new_id(),
             task=call.task,
             queue=queue,
             args=call.args,
             priority=options.priority,
-            delay=options.delay,
+            delay=_delay(options),
             run_at=options.run_at,
             max_attempts=options.max_attempts,
             timeout=options.timeout,
@@ -161,6 +177,9 @@ class Client:
             reason=options.reason,
             unique=None if options.unique is None else _unique_claim(options.unique, call, queue),
         )
+        for stamp in self.stamps:
+            job = stamp(job)
+        return job
 
     async def enqueue(self, call: Call[R]) -> Handle[R]:
         """Insert one job, and answer after the commit; with `within`, before the caller's (which no hook hears of)."""
@@ -171,6 +190,11 @@ class Client:
         else:
             (inserted,) = await self._insert((job,))
         return Handle(inserted.id, inserted.outcome, self, call.decode_result)
+
+    async def insert(self, job: NewJob) -> tuple[str, EnqueueOutcome]:
+        """Insert a job that was prepared elsewhere, in a child process; answers with what a Handle is made of."""
+        (inserted,) = await self._insert((job,))
+        return inserted.id, inserted.outcome
 
     async def enqueue_many(self, calls: Iterable[Call[R]], *, within: object = None) -> list[Handle[R]]:
         """Insert jobs in one transaction, all or none; one Handle each, in order."""
@@ -244,6 +268,15 @@ class Client:
                 "open it before the transaction begins (async with app, or app.open_sync())"
             ) from error
 
+    async def _ready(self) -> Storage:
+        return self._keeper.current or await self._keeper.open()
+
+    def _opened(self) -> Storage:
+        storage = self._keeper.current
+        if storage is None:
+            raise StorageUnavailable("the app is closed")
+        return storage
+
     def _storage_within_sync(self) -> Storage:
         return self._keeper.current or self.run_sync(self._storage_within())
 
@@ -277,7 +310,15 @@ class Client:
         return found[0]
 
     async def status(self, job_id: str) -> JobView:
-        return job_view(await self.get(job_id))
+        (view,) = await self.views((await self.get(job_id),))
+        return view
+
+    async def views(self, jobs: Sequence[Job]) -> list[JobView]:
+        """The jobs as they are shown, with the progress of those that can have any."""
+        begun = [job.id for job in jobs if job.started_at is not None and job.state is not State.SUCCEEDED]
+        found = await self.ask(lambda storage: storage.progress(begun)) if begun else ()
+        said = progress.by_id(found)
+        return [job_view(job, said.get(job.id)) for job in jobs]
 
     async def explain(self, job_id: str) -> ExplanationView:
         return explanation_view(explain(await self.ask(lambda storage: gather(storage, job_id))))
@@ -300,28 +341,23 @@ class Client:
     async def _poll(self, job_id: str, ended: asyncio.Event) -> Job:
         pause = FIRST_POLL
         while (job := await self.get(job_id)).state not in TERMINAL:
-            try:
-                async with asyncio.timeout(pause):
-                    await ended.wait()
-            except TimeoutError:
-                pause = min(LONGEST_POLL, pause * 1.5)
-            ended.clear()
+            pause = await rest(ended, pause)
         return job
 
-    async def cancel(self, job_id: str, *, within: object = None) -> CancelAnswer:
+    async def cancel(self, job_id: str, *, within: object = None, by: str | None = None) -> CancelAnswer:
         """Cancel what has not started, ask what runs. With `within`, it holds if the caller commits."""
         if within is not None:
             return await _cancel_borrowed_async(await self._storage_within(), job_id, within)
         try:
-            _, change, _ = await self.change(job_id, lifecycle.cancel)
+            _, change, _ = await self.change(job_id, lifecycle.cancel, by=by)
         except JobNotFound:
             return "not found"
         return _cancel_answer(change)
 
-    def cancel_sync(self, job_id: str, *, within: object = None) -> CancelAnswer:
+    def cancel_sync(self, job_id: str, *, within: object = None, by: str | None = None) -> CancelAnswer:
         if within is not None:
             return _cancel_borrowed(self._storage_within_sync(), job_id, within)
-        return self.run_sync(self.cancel(job_id))
+        return self.run_sync(self.cancel(job_id, by=by))
 
     async def change(
         self, job_id: str, decide: Callable[[Job], Change | None], *, by: str | None = None
@@ -347,10 +383,14 @@ class Client:
         """A line for the job's timeline, where its row forgets what was done to it. What was done stands without it."""
         line = of_change(job, change, id=new_id(), by=by)
         if line is not None:
-            try:
-                await (self._keeper.current or await self._keeper.open()).record((line,))
-            except Exception as error:
-                log.warning("job %s: %s is not in its timeline: %s", job.id, line.what, error)
+            await self._write_down(line)
+
+    async def _write_down(self, line: Event) -> None:
+        line = line if line.id else msgspec.structs.replace(line, id=new_id())
+        try:
+            await (self._keeper.current or await self._keeper.open()).record((line,))
+        except Exception as error:
+            log.warning("job %s: %s is not in its timeline: %s", line.job, line.what, error)
 
     async def _apply(self, change: Change) -> Applied:
         sent = 0
@@ -368,7 +408,7 @@ class Client:
 
 
 class _Waiters:
-    """Those in this process who wait for the end of a job, woken by one listener for all."""
+    """Those in this process who wait for the end of a job, or for an answer, woken by one listener for all."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -376,19 +416,19 @@ class _Waiters:
         self._unlisten: Callable[[], None] = lambda: None
 
     @contextmanager
-    def waiting(self, storage: Storage, job_id: str) -> Generator[asyncio.Event]:
+    def waiting(self, storage: Storage, id: str) -> Generator[asyncio.Event]:
         entry = (asyncio.get_running_loop(), asyncio.Event())
         with self._lock:
             if not self._events:
                 self._unlisten = storage.listen(self._on_wake)
-            self._events.setdefault(job_id, []).append(entry)
+            self._events.setdefault(id, []).append(entry)
         try:
             yield entry[1]
         finally:
             with self._lock:
-                self._events[job_id].remove(entry)
-                if not self._events[job_id]:
-                    del self._events[job_id]
+                self._events[id].remove(entry)
+                if not self._events[id]:
+                    del self._events[id]
                 if not self._events:
                     self._unlisten()
 
@@ -419,7 +459,16 @@ def _routing(router: Router | None) -> Callable[[str], str]:
 def _unique_claim(rule: Unique, call: Call[Any], queue: str) -> UniqueClaim:
     period = None if rule.period is None else seconds(rule.period)
     key = unique.base_key(rule, call.task, queue, call.args)
-    return UniqueClaim(key, period, rule.include_succeeded, rule.on_conflict)
+    cap = None if rule.cap is None else seconds(rule.cap)
+    return UniqueClaim(key, period, rule.include_succeeded, rule.on_conflict, cap)
+
+
+def _delay(options: Options) -> float:
+    if options.unique is None or options.unique.debounce is None:
+        return options.delay
+    if options.delay or options.run_at is not None:
+        raise ValueError("a debounced job runs when it has been quiet for so long: leave out delay and at")
+    return seconds(options.unique.debounce)
 
 
 def _cancel_answer(change: Change | None) -> CancelAnswer:

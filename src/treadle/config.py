@@ -21,9 +21,12 @@ from urllib.parse import urlsplit, urlunsplit
 from .core import names, settings
 from .core.duration import seconds, words
 from .core.errors import ConfigError
+from .core.size import size
+from .core.size import words as size_words
 
 DEFAULT_URL: Final = "sqlite:///treadle.db"
 FILE: Final = "treadle.toml"
+COMMANDS: Final = "commands"
 PREFIX: Final = "TREADLE_"
 PARENTS: Final = 4
 LOOPBACK: Final = "127.0.0.1"
@@ -66,6 +69,11 @@ class Limits:
     batch: int = 512  # jobs a turn
     threads: int | None = None  # None: min(32, cpus + 4)
     pod_slots: int | None = None  # over all queues of a pod; None: each queue has its own, and no more is said
+    children: int | None = None  # child processes; None: as many as there are processors
+    child_calls: int = 1000  # after so many calls a child process gives way to a new one
+    child_memory: int | None = None  # and when it has grown to so many bytes
+    suspects: int = 8  # jobs that have lost a worker, at once, each alone in a child process
+    abandoned: int = 10  # runs that ignore their cancel; with so many, a worker starts anew
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +115,19 @@ class Config:
     health: str | None = None
     log_level: str = "info"
     log_format: str = "text"
+    job_logs: str = "info"
     worker_prefix: str | None = None
     worker_version: str | None = None
     worker_id: str | None = None
+    answer_secret: str | None = None
+    web_host: str = LOOPBACK
+    web_port: int = 8181
+    web_token_file: str | None = None
+    web_read_only: bool = False
+    web_hosts: tuple[str, ...] = ()
+    web_redact: tuple[str, ...] = ()
     disable: frozenset[str] = frozenset()
+    commands: Mapping[str, Any] = field(default_factory=dict[str, Any])  # tables of the file; see `outside.tables`
     file: Path | None = None
     sources: Mapping[str, str] = field(default_factory=dict[str, str])
 
@@ -136,6 +153,9 @@ def load(
     cwd = Path.cwd() if cwd is None else cwd
     errors: list[str] = []
     file, from_file = _read_file(cwd, errors)
+    # Programs are declared where code is: in a file, and never by a flag or a variable.
+    commands = next((each.raw for each in from_file if each.name == COMMANDS), {})
+    from_file = [each for each in from_file if each.name != COMMANDS]
     given = _given(from_file + _read_environ(environ, errors) + _read_flags(flags or {}, errors), errors)
     if "url" in given:
         _resolve_url(given, environ, file, cwd, errors)
@@ -144,10 +164,13 @@ def load(
     config = Config(
         timing=Timing(**_part(Timing, values)),
         limits=Limits(**_part(Limits, values)),
+        commands=cast("Mapping[str, Any]", commands) if isinstance(commands, Mapping) else {},
         file=file,
         sources=sources,
         **_part(Config, values),
     )
+    if not isinstance(commands, Mapping):
+        errors.append(f"{file}: commands must be tables, for example [commands.resize]")
     if config.timing.beat * 2 > config.timing.lease:
         told = " and ".join(f"{name} ({sources[name]})" for name in ("beat", "lease"))
         errors.append(f"{told}: beat must be at most half of lease, or one late beat loses every job of the pod")
@@ -267,12 +290,27 @@ def _seconds(value: object) -> float:
     return seconds(cast(Any, value), "it")
 
 
+def _port(value: object) -> int:
+    found = _count_or_zero(int(value) if isinstance(value, str) and value.strip() == "0" else value)
+    if found > LAST_PORT:
+        raise ValueError(f"must be a port, at most {LAST_PORT}")
+    return found
+
+
+def _texts(value: object) -> tuple[str, ...]:
+    return tuple(_members(value))
+
+
 def _count(value: object) -> int:
     if isinstance(value, str) and value.strip().isascii() and value.strip().isdigit():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError("must be a whole number, 1 or more")
     return value
+
+
+def _size(value: object) -> int:
+    return size(cast(Any, value), "it")
 
 
 def _count_or_zero(value: object) -> int:
@@ -380,6 +418,21 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("pod_slots", "places over all queues of one pod, shared by the queues' `min` and `weight`", _count),
     Setting("batch", "how many jobs one turn takes at most", _count, Limits().batch),
     Setting("threads", "how many `def` tasks run at once; unset: min(32, cpus + 4)", _count),
+    Setting("children", "child processes for tasks with `executor=\"process\"`; unset: one for each processor", _count),
+    Setting("child_calls", "after so many calls a child process gives way to a new one", _count, Limits().child_calls),
+    Setting("child_memory", "a child process that has grown to so much gives way to a new one: `1GiB`", _size),
+    Setting(
+        "suspects",
+        "how many jobs that have lost a worker run at once, each alone in a child process",
+        _count,
+        Limits().suspects,
+    ),
+    Setting(
+        "abandoned",
+        "so many runs that ignore their cancel make a worker stop and, under `--processes` or a supervisor, start anew",
+        _count,
+        Limits().abandoned,
+    ),
     *(
         Setting(name, meaning, _seconds if name in _MAY_BE_ZERO else _duration, getattr(Timing(), name))
         for name, meaning in _TIMING.items()
@@ -416,9 +469,27 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     Setting("log_level", "debug, info, warning or error", _one_of("debug", "info", "warning", "error"), "info"),
     Setting("log_format", "text or json", _one_of("text", "json"), "text"),
+    Setting(
+        "job_logs",
+        "what is kept of the lines that a task logs: debug, info, warning, error and above, or off",
+        _one_of("debug", "info", "warning", "error", "off"),
+        "info",
+    ),
     Setting("worker_prefix", "the label of a pod becomes `{prefix}-worker-{version}-{id}`; unset: the pod's id", label),
     Setting("worker_version", "the version in that label; unset: left out", label),
     Setting("worker_id", "the id in that label; unset: 4 digits of the pod's id", label),
+    Setting(
+        "answer_secret",
+        "with it, an outside answer over HTTP must be signed: HMAC-SHA256 of token, line feed and body in "
+        "`X-Treadle-Signature`",
+        _text,
+    ),
+    Setting("web_host", "where `treadle web` listens; any address but loopback needs a token", _text, LOOPBACK),
+    Setting("web_port", "its port; in the file, all these may stand in a table: `web.port`", _port, 8181),
+    Setting("web_token_file", "the tokens that it asks for, made by `treadle tokens`; unset: none on loopback", _text),
+    Setting("web_read_only", "if true, the dashboard shows and changes nothing", _yes_or_no, False),
+    Setting("web_hosts", "host names that the dashboard answers to, beside loopback", _texts, ()),
+    Setting("web_redact", "keys whose values the dashboard never shows, beside the usual: `iban`, `*.pin`", _texts, ()),
     Setting("disable", f"kill switches, any of {', '.join(SWITCHES)}", _switches, frozenset[str]()),
 )
 _BY_NAME: Final = {setting.name: setting for setting in SETTINGS}
@@ -436,7 +507,12 @@ def shown(name: str, value: object) -> str:
         case frozenset():
             return ",".join(sorted(cast(frozenset[str], value))) or "none"
         case tuple():
-            return ",".join(_queue_text(queue) for queue in cast(tuple[DeclaredQueue, ...], value)) or "none"
+            members = cast(tuple[DeclaredQueue | str, ...], value)
+            return ",".join(each if isinstance(each, str) else _queue_text(each) for each in members) or "none"
+        case int() if name.endswith("memory"):
+            return size_words(value)
+        case _ if name.endswith("secret"):
+            return "***"
         case _:
             return masked(str(value)) if name.endswith("url") else str(value)
 
@@ -473,14 +549,15 @@ def _read_environ(environ: Mapping[str, str], errors: list[str]) -> list[_Given]
 
 
 def _known(found: list[_Given], kind: str, spell: Callable[[str], str], errors: list[str]) -> list[_Given]:
+    known = {*_BY_NAME, COMMANDS} if kind == "key" else {*_BY_NAME}
     for each in found:
-        if each.name not in _BY_NAME:
+        if each.name not in known:
             said = spell(each.name)
             place = "" if each.source == said else f"{each.source}: "
             near = names.suggest(each.name, _BY_NAME)
             remedy = f'did you mean "{spell(near)}"?' if near else "`treadle doctor` lists the settings"
             errors.append(f'{place}unknown {kind} "{said}"; {remedy}')
-    return [each for each in found if each.name in _BY_NAME]
+    return [each for each in found if each.name in known]
 
 
 def _given(found: list[_Given], errors: list[str]) -> dict[str, tuple[Any, str]]:
@@ -570,7 +647,14 @@ def _read_toml(path: Path, text: str, within: tuple[str, ...], errors: list[str]
         if key not in table:
             return None
         table = table[key]
-    found = [_Given(name, raw, _place(path, text, within, name)) for name, raw in table.items()]
+    found: list[_Given] = []
+    for name, raw in table.items():
+        place = _place(path, text, within, name)
+        if name == "web" and isinstance(raw, dict):  # `web.port` is the setting web_port
+            own = cast(dict[str, object], raw)
+            found += [_Given(f"web_{key}", value, place) for key, value in own.items()]
+        else:
+            found.append(_Given(name, raw, place))
     return _known(found, "key", lambda name: name, errors)
 
 
@@ -588,5 +672,5 @@ def _place(path: Path, text: str, within: tuple[str, ...], key: str) -> str:
 
 
 def _part(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    own = {each.name for each in dataclasses.fields(kind)} - {"sources", "file", "timing", "limits"}
+    own = {each.name for each in dataclasses.fields(kind)} - {"sources", "file", "timing", "limits", "commands"}
     return {name: value for name, value in values.items() if name in own}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
@@ -18,10 +19,14 @@ from .core.duration import Duration, seconds
 from .core.errors import JobCancelled, JobFailed
 from .core.firing import META_FIRE_AT, META_SCHEDULE
 from .core.job import DEFAULT_MAX_ATTEMPTS, NO_TIMEOUT, ErrorEntry, Job, NewJob, State
-from .core.outcome import Throttle
+from .core.outcome import Succeeded, Throttle
 from .core.partition import Partitions
 from .core.unique import Unique
 from .core.view import ErrorView, ExplanationView, JobView, job_view
+from .joblog import JobLogger
+from .reporting import META_LIMIT, OUR_META, Notebook, Reporting, at_once
+from .transactions import Desk, Transaction, finish_within, finish_within_async
+from .waiting import Asked, Waiting
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -34,11 +39,9 @@ else:
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
 
-EnqueueOutcome = Literal["inserted", "duplicate", "replaced"]
+EnqueueOutcome = Literal["inserted", "duplicate", "replaced", "kept"]
 CancelAnswer = Literal["cancelled", "asked", "too late", "not found"]
 
-META_LIMIT = 16 * 1024
-OUR_META = "treadle:"
 PARENT = "treadle:parent"
 
 
@@ -176,7 +179,7 @@ class Call(Generic[R_co]):
         return f"<Call of {self.task}>"  # no arguments: they may be secret
 
 
-class Door(Protocol):
+class Door(Asked, Protocol):
     """What tasks, Handles and Contexts ask of the outside."""
 
     @property
@@ -190,12 +193,15 @@ class Door(Protocol):
     async def cancel(self, job_id: str) -> CancelAnswer: ...
     async def take_tokens(self, scope: str, n: int, wait: float) -> float | None: ...
     async def drain_limit(self, scope: str) -> None: ...
+    async def insert(self, job: NewJob) -> tuple[str, EnqueueOutcome]: ...
+    @property
+    def desk(self) -> Desk: ...
     def run_sync(self, work: Coroutine[Any, Any, R]) -> R: ...
 
 
 class Handle(Generic[R_co]):
     """A job that was asked for. `id` names the job that stands for the request: with the outcome `duplicate` or
-    `replaced` that is the job which was there already."""
+    `replaced` that is the job which was there already, with `kept` the one that there will be when that has ended."""
 
     __slots__ = ("_decode", "_door", "id", "outcome")
 
@@ -270,7 +276,7 @@ def _no_limit() -> float | None:
     return None
 
 
-class Context(Generic[StateT]):
+class Context(Reporting, Waiting, Generic[StateT]):
     """What a task sees of its own run. Safe to read from a thread."""
 
     __slots__ = (
@@ -280,6 +286,7 @@ class Context(Generic[StateT]):
         "_job",
         "_log",
         "_remaining",
+        "_settled",
         "_stopping",
         "max_attempts",
         "slot",
@@ -297,6 +304,7 @@ class Context(Generic[StateT]):
         slot: str | None = None,
         max_attempts: int | None = None,
         door: Door | None = None,
+        notebook: Notebook | None = None,
     ) -> None:
         self._job = job
         self._cancelled = cancelled
@@ -304,7 +312,12 @@ class Context(Generic[StateT]):
         self._remaining = remaining
         self._door = door
         self._follow_ups: list[NewJob] = []
-        self._log: logging.LoggerAdapter[logging.Logger] | None = None
+        self._settled: Succeeded | None = None
+        self._log: JobLogger | None = None
+        self._notebook = notebook
+        self._point: dict[str, Any] | None = None
+        self._iterated: tuple[str, ...] = ()
+        self._new_meta: str | None = None
         self.state: StateT = state  # what the app's lifespan yielded
         self.slot = slot
         self.max_attempts: int = max_attempts or job.max_attempts or DEFAULT_MAX_ATTEMPTS
@@ -343,11 +356,6 @@ class Context(Generic[StateT]):
         return self._job.reason
 
     @property
-    def meta(self) -> dict[str, Any]:
-        """A fresh copy each time."""
-        return {} if self._job.meta is None else payload.decode_trusted(self._job.meta)
-
-    @property
     def schedule(self) -> str | None:
         """The schedule that fired this job, if one did."""
         return self.meta.get(META_SCHEDULE)
@@ -379,6 +387,23 @@ class Context(Generic[StateT]):
         return None if left is None else max(0.0, left)
 
     @property
+    def created_at(self) -> datetime:
+        """When the job was enqueued, by the storage's clock."""
+        return datetime.fromtimestamp(self._job.created_at, UTC)
+
+    @property
+    def started_at(self) -> datetime | None:
+        """When this run was claimed, by the storage's clock."""
+        at = self._job.started_at
+        return None if at is None else datetime.fromtimestamp(at, UTC)
+
+    @property
+    def waited(self) -> float:
+        """Seconds from when the job was due until this run was claimed, by the storage's clock."""
+        job = self._job
+        return 0.0 if job.started_at is None else max(0.0, job.started_at - max(job.run_at, job.created_at))
+
+    @property
     def last_error(self) -> ErrorView | None:
         """How the attempt before this one ended, if it did not end well."""
         # Without the payload: a view decodes all that it shows.
@@ -396,7 +421,7 @@ class Context(Generic[StateT]):
 
     @property
     def log(self) -> logging.LoggerAdapter[logging.Logger]:
-        """A logger whose records name the job."""
+        """A logger whose records name the job, and are kept in its log, whatever the level of the app's loggers."""
         if self._log is None:
             job = self._job
             fields = {
@@ -406,7 +431,8 @@ class Context(Generic[StateT]):
                 "attempt": job.attempt,
                 "reason": job.reason,
             }
-            self._log = logging.LoggerAdapter(logging.getLogger(f"treadle.task.{job.task}"), fields)
+            least = 0 if self._notebook is None else self._notebook.least
+            self._log = JobLogger(logging.getLogger(f"treadle.task.{job.task}"), fields, self.keep_line, least)
         return self._log
 
     async def enqueue(self, call: Call[R]) -> Handle[R]:
@@ -436,13 +462,64 @@ class Context(Generic[StateT]):
 
     def follow(self, call: Call[Any]) -> None:
         """Insert a job together with the success of this run; if the run does not succeed, there is no such job."""
+        if self._settled is not None:
+            raise RuntimeError("the success of this run is committed already: follow before its transaction ends")
         if call.options.within is not None:
             raise ValueError("a follow-up is inserted with the finish of this run: enqueue it without within=")
         self._follow_ups.append(self._outside().prepare(self._child(call)))
 
+    def transaction(self, connection: object = None) -> AbstractAsyncContextManager[Transaction]:
+        """Commit the task's own writes, its follow-ups and its success together: `async with ctx.transaction(conn) as
+        tx:`. At the end of the block the job has succeeded, with `tx.result`; if the block raises, or the claim is lost
+        (ClaimLost), nothing of it is written.
+
+        `connection` is one to the database of the jobs, not in use otherwise: asyncpg, psycopg, SQLAlchemy or sqlite3.
+        Without one, Treadle opens it: `tx.connection` is then asyncpg's or sqlite3's own.
+        """
+        return finish_within_async(self._outside().desk, connection, self._unsettled(), self)
+
+    def transaction_sync(self, connection: object = None) -> AbstractContextManager[Transaction]:
+        """The same in a plain function: `with ctx.transaction_sync(conn) as tx:`; also Django's connection."""
+        return finish_within(self._outside().desk, connection, self._unsettled(), self)
+
+    def _unsettled(self) -> Job:
+        if self._settled is not None:
+            raise RuntimeError("the success of this run is committed already: one transaction for each run")
+        return self._job
+
+    def settled(self, outcome: Succeeded) -> None:
+        """For a transaction that has committed."""
+        self._settled = outcome
+
+    @property
+    def outcome(self) -> Succeeded | None:
+        """What a transaction has committed, whatever the task does afterwards."""
+        return self._settled
+
+    def adopt(self, follow_ups: Iterable[NewJob], meta: str | None, settled: Succeeded | None) -> None:
+        """What a run in another process has left in its own context."""
+        self._follow_ups.extend(follow_ups)
+        self._new_meta, self._settled = meta, settled
+
+    @property
+    def job(self) -> Job:
+        return self._job
+
+    @property
+    def door(self) -> Door:
+        return self._outside()
+
+    @property
+    def notebook(self) -> Notebook | None:
+        return self._notebook
+
     @property
     def follow_ups(self) -> tuple[NewJob, ...]:
         return tuple(self._follow_ups)
+
+    def _wait(self, work: Coroutine[Any, Any, R]) -> R:
+        """The answer, for a plain function."""
+        return at_once(work) if self._door is None else self._door.run_sync(work)
 
     def _outside(self) -> Door:
         if self._door is None:
@@ -450,9 +527,14 @@ class Context(Generic[StateT]):
         return self._door
 
     def _child(self, call: Call[R]) -> Call[R]:
-        meta: dict[str, Any] = {} if call.options.meta is None else payload.decode_trusted(call.options.meta)
-        marked = payload.encode({**meta, PARENT: self.job_id}, what="meta")
-        return Call(call.task, call.args, msgspec.structs.replace(call.options, meta=marked), call.decode_result)
+        return as_child(call, self.job_id)
 
 
-__all__ = ["Call", "CancelAnswer", "Context", "Door", "EnqueueOutcome", "Handle", "Options", "amend"]
+def as_child(call: Call[R], parent: str) -> Call[R]:
+    """The call with a mark that says which job asked for it."""
+    meta: dict[str, Any] = {} if call.options.meta is None else payload.decode_trusted(call.options.meta)
+    marked = payload.encode({**meta, PARENT: parent}, what="meta")
+    return Call(call.task, call.args, msgspec.structs.replace(call.options, meta=marked), call.decode_result)
+
+
+__all__ = ["Call", "CancelAnswer", "Context", "Door", "EnqueueOutcome", "Handle", "Options", "amend", "as_child"]

@@ -8,14 +8,17 @@ from datetime import datetime
 from .client import Client
 from .context import instant
 from .core import event, names, rollup
+from .core import heat as heating
 from .core import series as charts
 from .core.duration import Duration, seconds
+from .core.heat import Heat
 from .core.rollup import HOUR, KEEP, MINUTE, Rollup
 from .core.series import EventView, PairSeries, ReadingView, Series
 
 
 class History:
-    """`app.history`. `since` is a moment, or how long ago; `step` is what one point of a chart stands for."""
+    """`app.history`. `since` is a moment, or how long before `until` (None: now); `step` is what one point of a chart
+    stands for."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -26,10 +29,11 @@ class History:
         queue: str | None = None,
         task: str | None = None,
         since: Duration | datetime = "24h",
+        until: datetime | None = None,
         step: Duration | None = None,
     ) -> Series:
         """How many runs ended how, and how long they waited and took, over time. At most 2,000 points."""
-        rows, begin, now, size = await self._rows(queue, task, since, step)
+        rows, begin, now, size = await self._rows(queue, task, since, until, step)
         return charts.series(rows, begin, now, size)
 
     async def tasks(
@@ -38,11 +42,25 @@ class History:
         queue: str | None = None,
         task: str | None = None,
         since: Duration | datetime = "24h",
+        until: datetime | None = None,
         step: Duration | None = None,
     ) -> Sequence[PairSeries]:
         """The same for each queue and task by itself."""
-        rows, begin, now, size = await self._rows(queue, task, since, step)
+        rows, begin, now, size = await self._rows(queue, task, since, until, step)
         return charts.by_pair(rows, begin, now, size)
+
+    async def heat(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        since: Duration | datetime = "24h",
+        until: datetime | None = None,
+        step: Duration | None = None,
+    ) -> Heat:
+        """How long runs took: over time in bands, and all of them as one histogram."""
+        rows, begin, now, size = await self._rows(queue, task, since, until, step)
+        return heating.heat(rows, begin, now, size)
 
     async def timeline(self, job_id: str) -> Sequence[EventView]:
         """What happened to one job, oldest first; JobNotFound."""
@@ -60,20 +78,36 @@ class History:
         return [charts.reading_view(reading) for reading in found]
 
     async def _rows(
-        self, queue: str | None, task: str | None, since: Duration | datetime, step: Duration | None
+        self,
+        queue: str | None,
+        task: str | None,
+        since: Duration | datetime,
+        until: datetime | None,
+        step: Duration | None,
     ) -> tuple[Sequence[Rollup], float, float, float]:
         if queue is not None:
             names.check_name("queue", queue)
         if task is not None:
             names.check_name("task", task)
         now = await self._client.ask(lambda storage: storage.time())
-        begin = _begin(since, now)
-        size = rollup.step_for(now - begin, None if step is None else seconds(step, "step"))
+        end = now if until is None else min(instant(until, "until"), now)
+        begin = _begin(since, end)
+        size = rollup.step_for(end - begin, None if step is None else seconds(step, "step"))
         resolution = rollup.resolution_for(now - begin, size)
         size = max(size, resolution)  # the finer rows may be gone
         first = rollup.floor(begin, size)
-        rows = await self._client.ask(lambda storage: storage.rollups(resolution, first, queue=queue, task=task))
-        return rows, first, now, size
+        last = None if until is None else end
+        rows: list[Rollup] = []
+        for fine, begins, ends in rollup.parts(resolution, first, now, last):
+            rows += await self._read(fine, begins, ends, queue, task)
+        return rows, first, end, size
+
+    async def _read(
+        self, resolution: int, since: float, until: float | None, queue: str | None, task: str | None
+    ) -> list[Rollup]:
+        return [
+            *await self._client.ask(lambda storage: storage.rollups(resolution, since, until, queue=queue, task=task))
+        ]
 
     def series_sync(
         self,
@@ -81,9 +115,10 @@ class History:
         queue: str | None = None,
         task: str | None = None,
         since: Duration | datetime = "24h",
+        until: datetime | None = None,
         step: Duration | None = None,
     ) -> Series:
-        return self._client.run_sync(self.series(queue=queue, task=task, since=since, step=step))
+        return self._client.run_sync(self.series(queue=queue, task=task, since=since, until=until, step=step))
 
     def tasks_sync(
         self,
@@ -91,9 +126,21 @@ class History:
         queue: str | None = None,
         task: str | None = None,
         since: Duration | datetime = "24h",
+        until: datetime | None = None,
         step: Duration | None = None,
     ) -> Sequence[PairSeries]:
-        return self._client.run_sync(self.tasks(queue=queue, task=task, since=since, step=step))
+        return self._client.run_sync(self.tasks(queue=queue, task=task, since=since, until=until, step=step))
+
+    def heat_sync(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        since: Duration | datetime = "24h",
+        until: datetime | None = None,
+        step: Duration | None = None,
+    ) -> Heat:
+        return self._client.run_sync(self.heat(queue=queue, task=task, since=since, until=until, step=step))
 
     def timeline_sync(self, job_id: str) -> Sequence[EventView]:
         return self._client.run_sync(self.timeline(job_id))

@@ -3,6 +3,7 @@ hears of it. What must happen with a job's finish is a follow-up (`ctx.follow`),
 
 `enqueued` is told where somebody called an enqueue. A follow-up and a job that a schedule fires have no such caller:
 they are written with a finish or a fire, by whichever pod that was, and `started` is the first that is told of them.
+`released` is told of a run that a stopping pod gives back, and, where somebody answers, of a job that waited for it.
 
 A plain function is called at once, on the loop that wrote: it must be quick. A coroutine function runs beside it.
 """
@@ -14,7 +15,7 @@ import inspect
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -33,13 +34,61 @@ HookName = Literal[
     "throttled",
     "failed",
     "cancelled",
+    "waiting",
     "released",
     "rescued",
 ]
 NAMES: Final[tuple[HookName, ...]] = get_args(HookName)
 Hook = Callable[[JobView], Any]
+HookT = TypeVar("HookT", bound=Hook)
 
 log = logging.getLogger("treadle.hooks")
+
+
+class Watching:
+    """`@app.on("failed")`, or `@app.on_failed`: a function of one JobView hears of every such job, after the commit."""
+
+    hooks: Hooks
+
+    def on(self, name: HookName) -> Callable[[HookT], HookT]:
+        return lambda hook: self._watch(name, hook)
+
+    def on_enqueued(self, hook: HookT) -> HookT:
+        return self._watch("enqueued", hook)
+
+    def on_started(self, hook: HookT) -> HookT:
+        return self._watch("started", hook)
+
+    def on_succeeded(self, hook: HookT) -> HookT:
+        return self._watch("succeeded", hook)
+
+    def on_retried(self, hook: HookT) -> HookT:
+        return self._watch("retried", hook)
+
+    def on_failed(self, hook: HookT) -> HookT:
+        return self._watch("failed", hook)
+
+    def on_cancelled(self, hook: HookT) -> HookT:
+        return self._watch("cancelled", hook)
+
+    def on_waiting(self, hook: HookT) -> HookT:
+        return self._watch("waiting", hook)
+
+    def on_released(self, hook: HookT) -> HookT:
+        return self._watch("released", hook)
+
+    def on_rescued(self, hook: HookT) -> HookT:
+        return self._watch("rescued", hook)
+
+    def on_snoozed(self, hook: HookT) -> HookT:
+        return self._watch("snoozed", hook)
+
+    def on_throttled(self, hook: HookT) -> HookT:
+        return self._watch("throttled", hook)
+
+    def _watch(self, name: HookName, hook: HookT) -> HookT:
+        self.hooks.add(name, hook)
+        return hook
 
 
 class Hooks:
@@ -54,10 +103,12 @@ class Hooks:
         self.throttled: list[Hook] = []
         self.failed: list[Hook] = []
         self.cancelled: list[Hook] = []
+        self.waiting: list[Hook] = []
         self.released: list[Hook] = []
         self.rescued: list[Hook] = []
         self.errors: Counter[str] = Counter()  # by the hook's name
         self._by_name: dict[str, list[Hook]] = {name: getattr(self, name) for name in NAMES}
+        self._told = {**self._by_name, "waits": self.waiting}  # by a Change's reason, where there is a hook for it
         # The loop holds its tasks weakly: without this a hook could be collected while it waits.
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -72,11 +123,11 @@ class Hooks:
 
     def tell(self, name: str, job: Job, change: Change | None = None) -> None:
         """Tell of a job, as it is after `change`. Whatever nobody listens to (or is no hook at all) costs a look-up."""
-        hooks = self._by_name.get(name)
+        hooks = self._told.get(name)
         if not hooks:
             return
         try:
-            view = job_view(job if change is None else _after(job, change))
+            view = job_view(job if change is None else after(job, change))
         except Exception:
             self._count(name, job.id)
             return
@@ -120,7 +171,7 @@ class Hooks:
         log.exception("hook %s failed for job %s", name, job_id)
 
 
-def _after(job: Job, change: Change) -> Job:
+def after(job: Job, change: Change) -> Job:
     """The job as the Change leaves it, as far as it says so itself: instants are the storage's affair."""
     return msgspec.structs.replace(
         job,
@@ -129,6 +180,7 @@ def _after(job: Job, change: Change) -> Job:
         crashes=job.crashes if change.crashes is None else change.crashes,
         result=job.result if change.result is UNSET else change.result,
         warning=job.warning if change.warning is UNSET else change.warning,
+        meta=job.meta if change.meta is UNSET else change.meta,
         errors=job.errors if change.error is None else (*job.errors, change.error),
         error_count=job.error_count + (change.error is not None),
     )

@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from .core.errors import ConfigError
 from .ports import Storage
 
 if TYPE_CHECKING:
@@ -145,6 +146,46 @@ class Keep:
         storage, self.current = self.current, None
         if storage is not None:
             await storage.close()
+
+
+class Through:
+    """Implements `client.Keeper`: the storage of another, seen through a wrapper. Opens and closes nothing of its own."""
+
+    def __init__(self, keep: Keep, wrap: Callable[[Storage], Storage]) -> None:
+        self._keep = keep
+        self._wrap = wrap
+        self._seen: tuple[Storage, Storage] | None = None  # the one behind, and it as it is seen
+
+    @property
+    def current(self) -> Storage | None:
+        behind = self._keep.current
+        return None if behind is None else self._see(behind)
+
+    @property
+    def storage(self) -> Storage:
+        return self._see(self._keep.storage)
+
+    async def open(self) -> Storage:
+        return self._see(await self._keep.open())
+
+    def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._keep.run_sync(work)
+
+    def _see(self, behind: Storage) -> Storage:
+        seen = self._seen
+        if seen is None or seen[0] is not behind:
+            self._seen = seen = (behind, self._wrap(behind))
+        return seen[1]
+
+
+class Unreachable:
+    """Stands for a storage of another process, which cannot be had in this one."""
+
+    async def open(self) -> None:
+        raise ConfigError(
+            "this App keeps its jobs in the memory of the worker: from a child process, ctx.enqueue and the others of "
+            "the context reach them, and the App's own do not"
+        )
 
 
 class Portal:

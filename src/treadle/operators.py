@@ -15,18 +15,21 @@ from msgspec.structs import replace
 
 from .client import MOST_ROUNDS, Client, new_id
 from .context import CancelAnswer, instant
-from .core import catalog, lifecycle, names, retention, settings
+from .core import catalog, lifecycle, logline, names, retention, settings
 from .core import filter as filters
 from .core.duration import Duration, seconds
 from .core.errors import Conflict
 from .core.job import Change, Job, QueueChange, State
+from .core.logline import LogView
+from .core.progress import ProgressView
 from .core.queue import Queue, QueueStats
 from .core.records import FailurePage, failure_view
 from .core.settings import QueueSettings
-from .core.view import ExplanationView, JobView, QueueView, TaskView, job_view, queue_view, task_view
+from .core.view import ExplanationView, JobView, QueueView, TaskView, progress_view, queue_view, task_view
 from .ports import Applied, Pruned, Query
 
 LARGEST_PAGE: Final = 1000
+MOST_LOG_LINES: Final = 10_000
 
 RemoveAnswer = Literal["removed", "cancelled", "asked"]
 
@@ -55,6 +58,19 @@ class Jobs:
         """Why it is not running, or where it is: the causes in words, the one to act on first; JobNotFound."""
         return await self._client.explain(job_id)
 
+    async def progress(self, job_id: str) -> ProgressView | None:
+        """How far a job has come, as its task last said; None if it has said nothing, or has succeeded."""
+        found = await self._client.ask(lambda storage: storage.progress((job_id,)))
+        return progress_view(found[0]) if found else None
+
+    async def logs(self, job_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[LogView]:
+        """The last lines that a job's runs have logged, oldest first; with `after`, those behind the line with this
+        number (`line.n`), so that a page can follow. Of an attempt the last 1000 lines and 64 KiB are kept."""
+        if not 1 <= limit <= MOST_LOG_LINES:
+            raise ValueError(f"limit must be from 1 to {MOST_LOG_LINES}")
+        lines = await self._client.ask(lambda storage: storage.logs(job_id, after, limit))
+        return [logline.view(line) for line in lines]
+
     async def find(
         self, filter_text: str = "", *, limit: int = 50, cursor: str | None = None, next_first: bool = False
     ) -> JobPage:
@@ -62,8 +78,14 @@ class Jobs:
         if not 1 <= limit <= LARGEST_PAGE:
             raise ValueError(f"limit must be from 1 to {LARGEST_PAGE}")
         query = Query(filter=filters.parse(filter_text), limit=limit, cursor=cursor, next_first=next_first)
-        page = await self._client.ask(lambda storage: storage.find(query))
-        return JobPage(jobs=tuple(map(job_view, page.jobs)), next=page.next, newest_only=page.newest_only)
+        try:
+            page = await self._client.ask(lambda storage: storage.find(query))
+        except (ValueError, OverflowError):
+            if cursor is None:
+                raise
+            raise ValueError("cursor is not one that a page has given as its next") from None
+        views = await self._client.views(page.jobs)
+        return JobPage(jobs=tuple(views), next=page.next, newest_only=page.newest_only)
 
     async def count(self, filter_text: str = "", *, cap: int = 10_000) -> dict[str, int]:
         """How many jobs match, by state; every state is there, and no count is higher than `cap`."""
@@ -71,9 +93,10 @@ class Jobs:
         counts: Mapping[State, int] = await self._client.ask(lambda storage: storage.count(parsed, cap))
         return {state.value: counts.get(state, 0) for state in State}
 
-    async def cancel(self, job_id: str, *, within: object = None) -> CancelAnswer:
-        """Cancel what has not started, ask what runs. `within` makes it part of the caller's transaction."""
-        return await self._client.cancel(job_id, within=within)
+    async def cancel(self, job_id: str, *, within: object = None, by: str | None = None) -> CancelAnswer:
+        """Cancel what has not started, ask what runs. `within` makes it part of the caller's transaction. `by` stands
+        in the job's timeline, here and in the verbs below."""
+        return await self._client.cancel(job_id, within=within, by=by)
 
     async def revive(
         self,
@@ -83,6 +106,7 @@ class Jobs:
         at: datetime | None = None,
         priority: int | None = None,
         queue: str | None = None,
+        by: str | None = None,
     ) -> Literal["revived"]:
         """Give an ended job another life, with all its attempts. Conflict if it has not ended, or if a live job holds
         its unique key."""
@@ -95,11 +119,11 @@ class Jobs:
         def decide(job: Job) -> Change | None:
             return lifecycle.revive(job, delay=wait, run_at=run_at, priority=priority, queue=queue)
 
-        await self._change(job_id, decide, "only an ended job can be revived")
+        await self._change(job_id, decide, "only an ended job can be revived", by)
         return "revived"
 
     async def reschedule(
-        self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None
+        self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None, by: str | None = None
     ) -> Literal["rescheduled"]:
         """Another time for a job that has not started; without `delay` and `at`, now. Conflict in any other state."""
         wait, run_at = _when(delay, at)
@@ -107,20 +131,21 @@ class Jobs:
         def decide(job: Job) -> Change | None:
             return lifecycle.reschedule(job, delay=wait, run_at=run_at)
 
-        await self._change(job_id, decide, "only a scheduled or ready job can be rescheduled")
+        await self._change(job_id, decide, "only a scheduled or ready job can be rescheduled", by)
         return "rescheduled"
 
-    async def move(self, job_id: str, queue: str) -> Literal["moved"]:
+    async def move(self, job_id: str, queue: str, *, by: str | None = None) -> Literal["moved"]:
         """Another queue for a job that has not started; its time stays. Conflict in any other state."""
         names.check_name("queue", queue)
-        await self._change(job_id, lambda job: lifecycle.move(job, queue), "only what has not started can be moved")
+        rule = "only what has not started can be moved"
+        await self._change(job_id, lambda job: lifecycle.move(job, queue), rule, by)
         return "moved"
 
-    async def priority(self, job_id: str, priority: int) -> Literal["reprioritised"]:
+    async def priority(self, job_id: str, priority: int, *, by: str | None = None) -> Literal["reprioritised"]:
         """Another priority for a job that has not started. Conflict in any other state."""
         names.check_priority(priority)
         rule = "only what has not started can be given another priority"
-        await self._change(job_id, lambda job: lifecycle.set_priority(job, priority), rule)
+        await self._change(job_id, lambda job: lifecycle.set_priority(job, priority), rule, by)
         return "reprioritised"
 
     async def failures(self, *, queue: str | None = None, task: str | None = None, limit: int = 50) -> FailurePage:
@@ -129,14 +154,18 @@ class Jobs:
         groups = tuple(map(failure_view, found.groups))
         return FailurePage(groups=groups, looked_at=found.looked_at, capped=found.capped)
 
-    async def remove(self, job_id: str) -> RemoveAnswer:
+    async def remove(self, job_id: str, *, by: str | None = None) -> RemoveAnswer:
         """Forget an ended job. One that is alive is cancelled instead, and the answer says so; JobNotFound."""
-        _, change, _ = await self._client.change(job_id, lambda job: lifecycle.remove(job) or lifecycle.cancel(job))
+        _, change, _ = await self._client.change(
+            job_id, lambda job: lifecycle.remove(job) or lifecycle.cancel(job), by=by
+        )
         assert change is not None  # a job is ended, or can be cancelled
         return "removed" if change.remove else "asked" if change.to is State.RUNNING else "cancelled"
 
-    async def _change(self, job_id: str, decide: Callable[[Job], Change | None], rule: str) -> None:
-        job, change, _ = await self._client.change(job_id, decide)
+    async def _change(
+        self, job_id: str, decide: Callable[[Job], Change | None], rule: str, by: str | None = None
+    ) -> None:
+        job, change, _ = await self._client.change(job_id, decide, by=by)
         if change is None:
             raise Conflict(f"job {job_id} is {job.state}: {rule}")
 
@@ -146,6 +175,12 @@ class Jobs:
     def explain_sync(self, job_id: str) -> ExplanationView:
         return self._client.run_sync(self.explain(job_id))
 
+    def progress_sync(self, job_id: str) -> ProgressView | None:
+        return self._client.run_sync(self.progress(job_id))
+
+    def logs_sync(self, job_id: str, *, after: int = 0, limit: int = 1000) -> Sequence[LogView]:
+        return self._client.run_sync(self.logs(job_id, after=after, limit=limit))
+
     def find_sync(
         self, filter_text: str = "", *, limit: int = 50, cursor: str | None = None, next_first: bool = False
     ) -> JobPage:
@@ -154,8 +189,8 @@ class Jobs:
     def count_sync(self, filter_text: str = "", *, cap: int = 10_000) -> dict[str, int]:
         return self._client.run_sync(self.count(filter_text, cap=cap))
 
-    def cancel_sync(self, job_id: str, *, within: object = None) -> CancelAnswer:
-        return self._client.cancel_sync(job_id, within=within)
+    def cancel_sync(self, job_id: str, *, within: object = None, by: str | None = None) -> CancelAnswer:
+        return self._client.cancel_sync(job_id, within=within, by=by)
 
     def revive_sync(
         self,
@@ -165,25 +200,26 @@ class Jobs:
         at: datetime | None = None,
         priority: int | None = None,
         queue: str | None = None,
+        by: str | None = None,
     ) -> Literal["revived"]:
-        return self._client.run_sync(self.revive(job_id, delay=delay, at=at, priority=priority, queue=queue))
+        return self._client.run_sync(self.revive(job_id, delay=delay, at=at, priority=priority, queue=queue, by=by))
 
     def reschedule_sync(
-        self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None
+        self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None, by: str | None = None
     ) -> Literal["rescheduled"]:
-        return self._client.run_sync(self.reschedule(job_id, delay=delay, at=at))
+        return self._client.run_sync(self.reschedule(job_id, delay=delay, at=at, by=by))
 
-    def move_sync(self, job_id: str, queue: str) -> Literal["moved"]:
-        return self._client.run_sync(self.move(job_id, queue))
+    def move_sync(self, job_id: str, queue: str, *, by: str | None = None) -> Literal["moved"]:
+        return self._client.run_sync(self.move(job_id, queue, by=by))
 
-    def priority_sync(self, job_id: str, priority: int) -> Literal["reprioritised"]:
-        return self._client.run_sync(self.priority(job_id, priority))
+    def priority_sync(self, job_id: str, priority: int, *, by: str | None = None) -> Literal["reprioritised"]:
+        return self._client.run_sync(self.priority(job_id, priority, by=by))
 
     def failures_sync(self, *, queue: str | None = None, task: str | None = None, limit: int = 50) -> FailurePage:
         return self._client.run_sync(self.failures(queue=queue, task=task, limit=limit))
 
-    def remove_sync(self, job_id: str) -> RemoveAnswer:
-        return self._client.run_sync(self.remove(job_id))
+    def remove_sync(self, job_id: str, *, by: str | None = None) -> RemoveAnswer:
+        return self._client.run_sync(self.remove(job_id, by=by))
 
 
 class Queues:

@@ -19,10 +19,13 @@ What holds for every verb
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
+from .core import answer as answering
+from .core.answer import Answer, Given, NewAnswer, Settled
 from .core.audit import AuditLine
 from .core.balance import Share
 from .core.catalog import Entry
@@ -33,8 +36,10 @@ from .core.firing import Fire, Fired, FireRecord
 from .core.job import Change, Job, NewJob, QueueChange, State
 from .core.limit import Bucket, Take, Taken
 from .core.lock import Lock
+from .core.logline import LogLine
 from .core.operation import Operation
 from .core.pod import Held, Pod, PodCard, PodStats, Wish
+from .core.progress import Checkpoint, Report, Reported
 from .core.queue import Queue, QueueStats
 from .core.reading import Reading
 from .core.record import Record
@@ -50,7 +55,7 @@ class Inserted(Struct, frozen=True, gc=False):
     """What became of one NewJob. `id` names the job that now stands for the request: its own, or the holder's."""
 
     id: str
-    outcome: Literal["inserted", "duplicate", "replaced"]
+    outcome: Literal["inserted", "duplicate", "replaced", "kept"]
 
 
 class Lane(Struct, frozen=True):
@@ -86,7 +91,8 @@ class Applied(Struct, frozen=True, gc=False):
 
     `accepted`: it is written. A finish that was accepted before and is sent again (same id, same token) is accepted
     again, and `repeated` says that nothing new happened. Otherwise `state` tells what is true now (None: no such
-    row), `cancel_wanted` that this is why it was refused, and `error` names what was wrong with it, if anything was.
+    row), `cancel_wanted` that this is why it was refused, `kept` the same of a request that is kept behind the job (the
+    one that is there now; None: there is none any more), and `error` names what was wrong with it, if anything was.
     """
 
     accepted: bool
@@ -94,6 +100,7 @@ class Applied(Struct, frozen=True, gc=False):
     state: State | None = None
     cancel_wanted: bool = False
     error: str | None = None
+    kept: str | UnsetType | None = UNSET
 
 
 class RunReport(Struct, frozen=True, gc=False):
@@ -122,12 +129,43 @@ class Abandoned(Struct, frozen=True):
     """A running job that its pod will not end.
 
     `gone`: the pod has signed off, was declared lost, or is proven dead. `lease`: its lease has lapsed, and it may yet
-    speak. `deadline`: the pod lives, but the run's deadline passed too long ago.
+    speak. `deadline`: the pod lives, but the run's deadline passed too long ago. `answer`: it waits, and nobody has
+    answered in time (no storage says that here: see `waits_over`).
     """
 
     job: Job
-    why: Literal["gone", "lease", "deadline"]
+    why: Literal["gone", "lease", "deadline", "answer"]
     label: str  # the pod's, for people
+
+
+class Answered(Struct, frozen=True, kw_only=True):
+    """What became of a word from outside, or of a beat.
+
+    `won`: it counts. `same`: it was said before, and counts. `conflict`: somebody has said something else. `stale`: the
+    attempt that it was meant for is over. `early`: a wait that is not over yet. `unknown`: there is no such token.
+    """
+
+    outcome: answering.Outcome
+    job: str | None = None
+    until: float | None = None  # with a beat that counts: how long it will be waited for now
+    released: bool = False  # the job waited for it, and runs again
+
+    @staticmethod
+    def of(settled: Settled, row: Answer | None) -> Answered:
+        written = settled.answer
+        return Answered(
+            outcome=settled.outcome,
+            job=None if row is None else row.job,
+            until=written.expires_at if written is not None and written.kind is None else None,
+            released=settled.releases,
+        )
+
+
+class WaitOver(Struct, frozen=True):
+    """A job that waits for an answer that has not come in time."""
+
+    job: Job
+    answer: Answer
 
 
 class Query(Struct, frozen=True, kw_only=True):
@@ -201,7 +239,8 @@ class Wake(Struct, frozen=True):
     """A hint that something changed. It may be late, doubled or lost; polling is the truth."""
 
     queues: frozenset[str] = frozenset()  # empty: any
-    ended: frozenset[str] = frozenset()  # ids of jobs that ended, where somebody in this process waits for one
+    # Ids of jobs that ended and of answers that were given, where somebody in this process waits for one.
+    ended: frozenset[str] = frozenset()
     cancels: bool = False
     settings: bool = False  # a queue's settings, a share or a wish for a pod changed: beat soon to hear of it
 
@@ -214,6 +253,9 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     # It can tell that a pod is dead, not only that its lease has lapsed: then every pod looks for dead neighbours.
     proves_death: bool = False
     borrows: tuple[str, ...] = ()  # kinds of connection that `borrow` takes
+    # It works beside the pod, and on several calls at once: where so many runs wait to be written, a pod sends a second
+    # turn beside the first. None: one at a time is as fast.
+    overlap: int | None = None
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -305,7 +347,9 @@ class Storage(Protocol):
         A known id is a repeat: nothing is written, and the answer is that of the first time, even if the job has
         ended meanwhile. A unique key that a live job holds (or a success, inside its period) is settled by the
         request's rule: `skip` answers `duplicate` with the holder's id; `replace` overwrites a holder that has not
-        started, in place, and answers `replaced`. Of many callers with one key at once exactly one is `inserted`.
+        started, in place, and answers `replaced`; `keep_last` does so too, and is kept inside the row of one that is
+        under way, in place of what was kept there, as `kept` with the id of the first (`core.keeping`). Of many callers
+        with one key at once exactly one is `inserted`.
         Wakes listeners of the queues, after the commit.
         """
         ...
@@ -332,7 +376,10 @@ class Storage(Protocol):
         is stale, and nothing that it carries happens. A Change carries its follow-up jobs and its queue's cool-down;
         all of it commits, or none. A bad Change is refused alone. After a lost answer the call may be repeated: a
         finish accepted once stays accepted, and is not told twice. Ending a job frees its unique key in the same
-        write; going back to a live state takes it again, and is refused if another live job holds it.
+        write; going back to a live state takes it again, and is refused if another live job holds it. A Change that
+        ends the run of a job behind which a request is kept is refused, and says so, unless it takes that very one. One
+        that `waits` is carried out as the job's release if the answer is there already, and refused with an error if
+        there is no such answer of this claim; its job's deadline is the end of the wait.
         """
         ...
 
@@ -389,6 +436,35 @@ class Storage(Protocol):
         Proving a pod dead declares it lost. A rescue Change (`if_lapsed`) is checked again when it is written, and
         declares the pod lost in the same transaction: of a beat and a rescue exactly one wins.
         """
+        ...
+
+    # Answers from outside --------------------------------------------------------------------------------------------
+
+    async def open_answer(self, new: NewAnswer) -> bool:
+        """Make an answer that may be given from now on (`core.answer.opened`). False: the job does not run under that
+        claim. Sent again, it is left as it is. Of a job's older answers the newest `core.answer.KEPT` stay; they go
+        when their job goes."""
+        ...
+
+    async def answer(self, id: str, given: Given) -> Answered:
+        """Say something, in one transaction: hold the job's row and the answer's, in this order, ask
+        `core.answer.settle`, write the answer, and, if that releases its job, what `core.lifecycle.answered` makes of
+        it. Of any number of callers at once exactly one has won. Sent again, it is the same. Wakes whoever waits, and
+        listeners of the job's queue, after the commit."""
+        ...
+
+    async def beat_answer(self, id: str) -> Answered:
+        """Keep a wait alive (`core.answer.keep_alive`). Of a beat and the end of the wait exactly one wins."""
+        ...
+
+    async def answer_of(self, id: str) -> tuple[float, Answer | None]:
+        """The storage's clock, and the answer with this id."""
+        ...
+
+    async def waits_over(self, limit: int) -> Sequence[WaitOver]:
+        """Waiting jobs whose answer has not come in time, the longest over first, at most `limit`. Must be cheap
+        however many wait. What is written about one (`core.lifecycle.expired`) is refused if it was answered or kept
+        alive meanwhile."""
         ...
 
     # Schedules -------------------------------------------------------------------------------------------------------
@@ -491,7 +567,8 @@ class Storage(Protocol):
         ...
 
     async def get(self, ids: Sequence[str]) -> Sequence[Job]:
-        """The jobs with these ids, with their whole error history; unknown ids are left out."""
+        """The jobs with these ids, with their whole error history; unknown ids are left out. A request that is kept
+        behind a job is answered as `core.keeping.job_of` shows it."""
         ...
 
     async def find(self, query: Query) -> Page: ...
@@ -617,6 +694,33 @@ class Storage(Protocol):
 
     async def vitals(self) -> Vitals: ...
 
+    # What runs say of themselves. A job that says nothing touches none of it ------------------------------------------
+
+    async def report(self, reports: Sequence[Report]) -> Sequence[bool]:
+        """Write what runs report, and say of each whether it was taken; a job may be there several times, and the last
+        word counts. Fenced by the token: a checkpoint is taken while the job runs under it, progress (and `over`) also
+        after the run's own finish, until the next claim. Progress is not worth an fsync, a checkpoint is durable when
+        this returns. Kept until the job is removed, has succeeded and is `over`, or is revived after a success."""
+        ...
+
+    async def progress(self, job_ids: Sequence[str]) -> Sequence[Reported]:
+        """The last progress of those of these jobs that have any and have not succeeded, in any order."""
+        ...
+
+    async def checkpoint(self, job_id: str) -> Checkpoint | None:
+        """The last checkpoint of a job, unless it has succeeded."""
+        ...
+
+    async def record_logs(self, lines: Sequence[LogLine]) -> None:
+        """Add lines to jobs' logs; of an attempt the last 1000 lines and 64 KiB are kept (`core.logline.kept`). A known
+        number is a repeat, and lines about a job that is not there are dropped. They go when their job goes. Not worth
+        an fsync."""
+        ...
+
+    async def logs(self, job_id: str, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
+        """The last `limit` lines of a job with numbers above `after`, oldest first."""
+        ...
+
     # Upkeep ----------------------------------------------------------------------------------------------------------
 
     async def prune(
@@ -647,6 +751,16 @@ class Storage(Protocol):
 
     def borrow_async(self, connection: object) -> BorrowedAsync:
         """As `borrow`, from a coroutine. A sync connection that would block the loop on a network is refused."""
+        ...
+
+    def transact(self, connection: object) -> AbstractContextManager[Any]:
+        """A transaction on the caller's connection, which must not be in one that has written already; with None, on a
+        connection of our own, which is closed afterwards. Yields the connection; commits at the end, and rolls back
+        if the body raises."""
+        ...
+
+    def transact_async(self, connection: object) -> AbstractAsyncContextManager[Any]:
+        """The same from a coroutine."""
         ...
 
 
@@ -684,4 +798,13 @@ class Executor(Protocol):
 
     async def close(self) -> None:
         """Let go of what idles. A call that does not return is left behind; it never holds up the exit."""
+        ...
+
+
+@runtime_checkable
+class Gathers(Protocol):
+    """An executor that holds calls back for a while, to begin many at once."""
+
+    def let_go(self) -> None:
+        """The pod stops: what was not begun is given back (`core.outcome.Release`)."""
         ...

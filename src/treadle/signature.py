@@ -32,16 +32,8 @@ class Signature:
     def __init__(self, function: Function, task: str) -> None:
         self._function = function
         self._task = task
-        parameters = list(inspect.signature(function).parameters.values())
-        first = parameters[0] if parameters else None
-        self.takes_context = first is not None and (first.name == "ctx" or _is_context(function, first.annotation))
-        if first is not None and self.takes_context:
-            if first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
-                raise ConfigError(f"task {task}: {first.name} must be an ordinary parameter, before any * or **")
-            del parameters[0]
-        for parameter in parameters:
-            if _is_context(function, parameter.annotation):
-                raise ConfigError(f"task {task}: the context must be the first parameter, not {parameter.name}")
+        self.takes_context = False
+        parameters = self.visible(function, task)
         self._signature = inspect.Signature(parameters)
         kinds = {parameter.kind for parameter in parameters}
         ordinary = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
@@ -53,6 +45,20 @@ class Signature:
         # How many arguments are enough if all are positional; more than there are places if that cannot be.
         self._enough = len(self._required) if self._required <= {*self._positional} else len(parameters) + 1
         self._converters: dict[str, Callable[[Any], Any]] | None = None
+
+    def visible(self, function: Function, task: str) -> list[inspect.Parameter]:
+        """The parameters that a caller fills."""
+        parameters = list(inspect.signature(function).parameters.values())
+        first = parameters[0] if parameters else None
+        self.takes_context = first is not None and (first.name == "ctx" or _is_context(function, first.annotation))
+        if first is not None and self.takes_context:
+            if first.kind not in (first.POSITIONAL_ONLY, first.POSITIONAL_OR_KEYWORD):
+                raise ConfigError(f"task {task}: {first.name} must be an ordinary parameter, before any * or **")
+            del parameters[0]
+        for parameter in parameters:
+            if _is_context(function, parameter.annotation):
+                raise ConfigError(f"task {task}: the context must be the first parameter, not {parameter.name}")
+        return parameters
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by name. TypeError if the function could not be called so."""
@@ -117,28 +123,32 @@ class Signature:
     def _converted(self) -> dict[str, Callable[[Any], Any]]:
         # Not at declaration: an annotation may name a class that its module defines further down.
         if self._converters is None:
-            converters: dict[str, Callable[[Any], Any]] = {}
-            for parameter in self._signature.parameters.values():
-                if (one := _converter(_resolved(self._function, parameter.annotation))) is not None:
-                    converters[parameter.name] = _each(parameter, one)
-            returned = inspect.signature(self._function).return_annotation
-            if (one := _converter(_resolved(self._function, returned))) is not None:
-                converters["return"] = one
-            self._converters = converters
+            self._converters = self.converters()
         return self._converters
+
+    def converters(self) -> dict[str, Callable[[Any], Any]]:
+        """How the parameters whose annotations ask for it, and "return", are made of JSON."""
+        converters: dict[str, Callable[[Any], Any]] = {}
+        for parameter in self._signature.parameters.values():
+            if (one := converter_of(resolved(self._function, parameter.annotation))) is not None:
+                converters[parameter.name] = _each(parameter, one)
+        returned = inspect.signature(self._function).return_annotation
+        if (one := converter_of(resolved(self._function, returned))) is not None:
+            converters["return"] = one
+        return converters
 
 
 def _is_context(function: Function, annotation: Any) -> bool:
     if isinstance(annotation, str):
-        resolved = _resolved(function, annotation)
-        if resolved is inspect.Parameter.empty:  # imported for type checkers only: go by the words
+        found = resolved(function, annotation)
+        if found is inspect.Parameter.empty:  # imported for type checkers only: go by the words
             return annotation.partition("[")[0].rpartition(".")[2].strip("'\" ") == Context.__name__
-        annotation = resolved
+        annotation = found
     kind = typing.get_origin(annotation) or annotation
     return isinstance(kind, type) and issubclass(kind, Context)
 
 
-def _resolved(function: Function, annotation: Any) -> Any:
+def resolved(function: Function, annotation: Any) -> Any:
     """The annotation as a type; `Parameter.empty` if it names something that cannot be found."""
     bare = inspect.unwrap(function)
     holder = types.SimpleNamespace(__annotations__={"it": annotation})
@@ -164,7 +174,7 @@ _PLAIN_ORIGINS: Final = frozenset(
 _CONVERTED: Final = (dt.date, dt.time, uuid.UUID, Decimal, Enum, msgspec.Struct, tuple, set, frozenset)
 
 
-def _converter(annotation: Any) -> Callable[[Any], Any] | None:
+def converter_of(annotation: Any) -> Callable[[Any], Any] | None:
     """How to make of JSON what the annotation says; None if JSON is what it says, or if nobody can tell."""
     leaves = list(_leaves(annotation, 0))
     if all(leaf in _PLAIN for leaf in leaves) or not all(leaf in _PLAIN or _is_convertible(leaf) for leaf in leaves):

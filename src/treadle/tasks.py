@@ -14,28 +14,64 @@ import inspect
 import os
 import sys
 import weakref
-from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Concatenate, Final, Generic, Literal, ParamSpec, Self, TypeVar, cast, overload
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Generic,
+    Literal,
+    NoReturn,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Unpack,
+    cast,
+    get_args,
+    overload,
+)
 
 from msgspec import UNSET, UnsetType
 
+from . import middleware as wrapping
+from .batching import BatchContext, BatchSignature
 from .context import Call, Context, Door, Handle, Options, amend, timeout_seconds, unique_rule
 from .core import catalog, names, payload
 from .core.backoff import Retry
-from .core.duration import Duration
+from .core.duration import Duration, seconds
 from .core.errors import ConfigError
 from .core.job import DEFAULT_TIMEOUT
 from .core.partition import Partitions
+from .core.size import Size, size
 from .core.unique import Unique
+from .core.view import JobView
+from .middleware import Middleware, MiddlewareT
+from .outside import Outside, TaskOptions
 from .signature import Function, Signature
 from .timetable import Timetable
+
+if TYPE_CHECKING:
+    from .outside.command import CommandOptions
+    from .outside.http import HttpOptions
+    from .outside.pool import PoolOptions, PoolSpec
 
 P = ParamSpec("P")
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
+T = TypeVar("T")
 
-ExecutorName = Literal["async", "thread"]
-EXECUTORS: Final[tuple[ExecutorName, ...]] = ("async", "thread")
+ExecutorName = Literal["async", "thread", "process"]
+EXECUTORS: Final[tuple[ExecutorName, ...]] = ("async", "thread", "process")
+End = Literal["succeeded", "failed", "cancelled", "retried", "waiting", "rescued"]
+ENDS: Final[tuple[End, ...]] = get_args(End)
+# Why a Change was made → the end that it is; a release is none, nor is a snooze.
+FOLLOWED: Final[Mapping[str, End]] = {end: end for end in ENDS if end != "waiting"} | {"waits": "waiting"}
+FollowUp = Callable[[JobView], Call[Any] | Iterable[Call[Any]] | None]
+FollowUpT = TypeVar("FollowUpT", bound=FollowUp)
+WITHIN: Final = 1.0  # how long a batch task gathers, unless it says
+LARGEST_BATCH: Final = 10_000
+HERE: Final = frozenset({"async", "thread"})  # executors whose calls run in the worker's own process
 
 
 class Task(Generic[P, R_co]):
@@ -58,6 +94,9 @@ class Task(Generic[P, R_co]):
         description: str | None = None,
         owner: str = "",
         docs: str = "",
+        memory: Size | None = None,
+        cpu: Duration | None = None,
+        middleware: Iterable[Middleware] = (),
     ) -> None:
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
@@ -81,9 +120,12 @@ class Task(Generic[P, R_co]):
             )
             said = catalog.first_line(function.__doc__) if description is None else description
             self.about = catalog.checked(description=said, owner=owner, docs=docs, tags=self.options.tags)
-            self.executor: ExecutorName = _executor(function, self.is_async, executor)
+            self.executor: str = _executor(function, self.is_async, executor)
+            self.memory, self.cpu = _bounds(self.executor, memory, cpu)
         except ValueError as error:
             raise ConfigError(f"task {name or getattr(function, '__name__', function)}: {error}") from None
+        self.middleware = tuple(wrapping.checked(each, in_thread=self.executor == "thread") for each in middleware)
+        self.followed: dict[str, list[FollowUp]] = {}  # in which end → what is enqueued with it
         self._signature = Signature(function, self.name)
         self.takes_context = self._signature.takes_context
         self.__name__ = getattr(function, "__name__", self.name)
@@ -94,6 +136,36 @@ class Task(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    def follow_up(self, end: End) -> Callable[[FollowUpT], FollowUpT]:
+        """Declare what is enqueued when a job of this task ends so, in the commit that ends it:
+
+            @charge.follow_up("failed")
+            def refund(job: JobView) -> Call[None] | None:
+                return give_back.bind(job.args["order_id"])
+
+        The function gets the job as it is then, and answers with a bound call, several, or None. One that raises is
+        logged, and the job ends without it. When a dead worker's job is rescued, it needs a worker that has the task.
+        """
+        if end not in ENDS:
+            near = names.suggest(end, ENDS)
+            remedy = f"did you mean {near!r}?" if near else f"there are {', '.join(ENDS)}"
+            raise ConfigError(f"there is no end {end!r} to follow; {remedy}")
+
+        def add(builder: FollowUpT) -> FollowUpT:
+            self.followed.setdefault(end, []).append(builder)
+            return builder
+
+        return add
+
+    def is_at_home(self, registry: Registry) -> bool:
+        """Whether it was declared there, and not on a registry that is included."""
+        return self._home is registry
+
+    @property
+    def layers(self) -> tuple[Middleware, ...]:
+        """The middleware that it brings along: its own, and that of the registry on which it was declared."""
+        return (*self._home.layers, *self.middleware)
 
     def using(
         self,
@@ -183,6 +255,100 @@ class SyncTask(Task[P, R_co]):
         return answer
 
 
+class BatchTask(Task[[T], R_co], Generic[T, R_co]):
+    """A task of which one call does many jobs: a job has one item, and the function gets a list of them. It is made by
+    `@app.task(batch=100, within="2s")`; `executors.batch` gathers the jobs."""
+
+    def __init__(
+        self, function: Function, home: Registry, *, batch: int, within: Duration = WITHIN, **options: Any
+    ) -> None:
+        super().__init__(function, home, **options)
+        try:
+            if options.get("executor") == "process":
+                raise ValueError("a batch task runs on the loop or in a thread of the worker: leave out executor=")
+            if type(batch) is not int or not 1 <= batch <= LARGEST_BATCH:
+                raise ValueError(f"batch must be a whole number from 1 to {LARGEST_BATCH:,}, not {batch!r}")
+            self.batch = batch
+            self.within = seconds(within, "within")
+            if self.timeout and self.within >= self.timeout:
+                raise ValueError("within must be shorter than the timeout: jobs would run out of time as they wait")
+        except ValueError as error:
+            raise ConfigError(f"task {self.name}: {error}") from None
+        self.called_in = self.executor
+        self.executor = f"batch:{self.name}"
+        self._signature = read = BatchSignature(function, self.name)
+        self.takes_context = read.takes_context
+        self.item = read.item  # the type of an item; it may be defined further down than the task
+
+    def __call__(self, items: Sequence[T]) -> Any:
+        """The function, here and now, with these items."""
+        contexts = tuple(Context.without_job(self.name) for _ in items)
+        return self.function(BatchContext(contexts), items) if self.takes_context else self.function(items)
+
+
+class OutsideTask(Task[P, R_co]):
+    """A task whose work is done outside this process: by a program, a worker pool, a service. Its function is a stub,
+    which gives it a name, parameters and a result's type, and is never called."""
+
+    def __init__(
+        self, function: Function, home: Registry, make: Callable[[Function, str], Outside], options: Mapping[str, Any]
+    ) -> None:
+        super().__init__(function, home, **options)
+        self.outside = make(function, self.name)
+        self.executor = self.outside.executor
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> NoReturn:
+        raise TypeError(f"{self.name} is run by a worker, outside this process: enqueue it")
+
+    def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
+        return self._checked(super().bind(*args, **kwargs))
+
+    def bind_named(self, arguments: Mapping[str, object]) -> Call[R_co]:
+        return self._checked(super().bind_named(arguments))
+
+    def _checked(self, call: Call[R_co]) -> Call[R_co]:
+        self.outside.check(payload.decode_trusted(call.args))
+        return call
+
+
+class DeclareOutside:
+    """`@app.command(…)`, `@app.http(…)` or `@pool.task(…)`, waiting for its stub."""
+
+    def __init__(
+        self, home: Registry, make: Callable[[Function, str], Outside], options: Mapping[str, Any]
+    ) -> None:
+        self._home = home
+        self._make = make
+        self._options = options
+
+    def __call__(self, function: Callable[P, R], /) -> OutsideTask[P, R]:
+        task: OutsideTask[P, R] = OutsideTask(function, self._home, self._make, self._options)
+        self._home.adopt(task)
+        return task
+
+
+class Pool:
+    """Long-lived workers in any language, which speak JSON lines. Made by `app.pool`."""
+
+    def __init__(self, home: Registry, spec: PoolSpec) -> None:
+        self.spec = spec
+        self._home = home
+
+    def __repr__(self) -> str:
+        return f"<Pool {self.spec.name}>"
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> OutsideTask[P, R]: ...
+    @overload
+    def task(self, **options: Unpack[TaskOptions]) -> DeclareOutside: ...
+    def task(self, function: Function | None = None, **options: Any) -> Any:
+        """Declare a task that the pool's workers know by its name. The function is a stub."""
+        from .outside.pool import PoolTask
+
+        declare = DeclareOutside(self._home, lambda stub, name: PoolTask(stub, name, self.spec), options)
+        return declare if function is None else declare(function)
+
+
 class Declare:
     """`@app.task(…)`, waiting for its function."""
 
@@ -204,6 +370,41 @@ class Declare:
         return self._home.declare(function, self._options)
 
 
+class DeclareBatch:
+    """`@app.task(batch=…)`, waiting for its function."""
+
+    def __init__(self, home: Registry, options: dict[str, Any]) -> None:
+        self._home = home
+        self._options = options
+
+    @overload
+    def __call__(
+        self, function: Callable[[BatchContext[Any], list[T]], Coroutine[Any, Any, None]], /
+    ) -> BatchTask[T, None]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[BatchContext[Any], list[T]], Coroutine[Any, Any, Sequence[R | BaseException]]], /
+    ) -> BatchTask[T, R]: ...
+    @overload
+    def __call__(self, function: Callable[[BatchContext[Any], list[T]], None], /) -> BatchTask[T, None]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[BatchContext[Any], list[T]], Sequence[R | BaseException]], /
+    ) -> BatchTask[T, R]: ...
+    @overload
+    def __call__(self, function: Callable[[list[T]], Coroutine[Any, Any, None]], /) -> BatchTask[T, None]: ...
+    @overload
+    def __call__(
+        self, function: Callable[[list[T]], Coroutine[Any, Any, Sequence[R | BaseException]]], /
+    ) -> BatchTask[T, R]: ...
+    @overload
+    def __call__(self, function: Callable[[list[T]], None], /) -> BatchTask[T, None]: ...
+    @overload
+    def __call__(self, function: Callable[[list[T]], Sequence[R | BaseException]], /) -> BatchTask[T, R]: ...
+    def __call__(self, function: Function, /) -> Any:
+        return self._home.declare(function, self._options)
+
+
 class Registry(Timetable):
     """A set of declared tasks. A library declares on one of its own, and an app includes it."""
 
@@ -211,6 +412,7 @@ class Registry(Timetable):
         super().__init__()
         self.tasks: dict[str, Task[..., Any]] = {}  # by name
         self.by_name: dict[str, Task[..., Any]] = {}  # and by alias
+        self.layers: list[Middleware] = []
         # Weak: a library's registry lives as long as its module, and must not keep every app that ever included it.
         self._parents: weakref.WeakSet[Registry] = weakref.WeakSet()
 
@@ -240,16 +442,42 @@ class Registry(Timetable):
         description: str | None = None,
         owner: str = "",
         docs: str = "",
+        memory: Size | None = None,
+        cpu: Duration | None = None,
+        middleware: Iterable[Middleware] = (),
     ) -> Declare: ...
+    @overload
+    def task(
+        self,
+        *,
+        batch: int,
+        within: Duration = ...,
+        name: str | None = None,
+        queue: str | Partitions | None = None,
+        retry: Retry | int | None = None,
+        timeout: Duration | UnsetType | None = UNSET,
+        priority: int = 0,
+        unique: Unique | str | bool | None = None,
+        tags: Iterable[str] = (),
+        aliases: Iterable[str] = (),
+        description: str | None = None,
+        owner: str = "",
+        docs: str = "",
+        middleware: Iterable[Middleware] = (),
+    ) -> DeclareBatch: ...
     def task(self, function: Function | None = None, **options: Any) -> Any:
         """Declare a function as a task.
 
         Its name is `module.function` unless `name` is given; in the module that was started (`__main__`) the name it
         has when it is imported, so that a script and its worker agree. `retry` is a Retry or a number of attempts,
         `timeout` is per attempt (1 h unless said; None switches it off). `async def` runs on the loop, `def` in a
-        thread. A first parameter that is called `ctx`, or annotated `Context`, is given by the worker. `description`
-        (the docstring's first line, unless said), `owner` and `docs` (a link) are shown to whoever looks after it.
+        thread, either in a child process by `executor="process"`: there a call may take `memory` ("512MiB") beside what
+        the child has itself, and so much time of the processor (`cpu="30s"`). A first parameter that is called `ctx`,
+        or annotated `Context`, is given by the worker. `description` (the docstring's first line, unless said), `owner`
+        and `docs` (a link) are shown to whoever looks after it.
         """
+        if function is None and options.get("batch") is not None:
+            return DeclareBatch(self, options)
         return Declare(self, options) if function is None else self.declare(function, options)
 
     def declare(self, function: Function, options: dict[str, Any]) -> Task[..., Any]:
@@ -258,16 +486,76 @@ class Registry(Timetable):
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise ConfigError(f"task {function.__name__}: a generator cannot be a task; return a value instead")
         task: Task[..., Any]
-        if inspect.iscoroutinefunction(function):
+        if "batch" in options:
+            task = BatchTask[Any, Any](function, self, **options)
+        elif inspect.iscoroutinefunction(function):
             task = AsyncTask[..., Any](function, self, **options)
         else:
             task = SyncTask[..., Any](function, self, **options)
+        self.adopt(task)
+        return task
+
+    def middleware(self, function: MiddlewareT) -> MiddlewareT:
+        """Wrap every run of this registry's tasks; an app wraps those of the registries that it includes, too. See
+        `treadle.middleware`."""
+        self.layers.append(wrapping.checked(function))
+        return function
+
+    def stack_of(self, task: Task[..., Any]) -> wrapping.Stack:
+        """What wraps a run of this task, outermost first."""
+        brought = task.middleware if task.is_at_home(self) else task.layers
+        return wrapping.Stack((*self.layers, *brought), in_thread=task.executor == "thread")
+
+    def adopt(self, task: Task[..., Any]) -> None:
         homes = self._upwards()
         for home in homes:
             home._check_free(task)
         for home in homes:
             home._add(task)
-        return task
+
+    def command(self, program: str, /, *argv: str, **options: Unpack[CommandOptions]) -> DeclareOutside:
+        """Declare a program as a task, by a stub with its parameters:
+
+            @app.command("/usr/bin/convert", "{src}", "-resize", "{size}", "{dst}", patterns={"src": r"/srv/.+"})
+            def resize(src: str, size: int, dst: str) -> None: ...
+
+        The program is absolute, there is no shell, and a job fills slots and nothing else: a value that begins with a
+        dash is refused, unless a `--` stands before it or `dashes` names it. `stdin` is None, "json" (the arguments) or
+        a slot. Exit code 0 is success, with what was printed as the result (its value, if it is JSON); 126 and 127 fail
+        for good; `exits={75: "throttle 30s", 2: "fail"}` says what others mean. It runs in a folder of its own below
+        `root`, or in `cwd`, with the environment of `env` and the variables that `inherit` names, within the limits
+        `cpu`, `memory`, `file_size`, `processes` and `open_files`. See docs/commands.md.
+        """
+        from .outside.command import Command, Said
+
+        own = {key: value for key, value in options.items() if key in Said.__annotations__}
+        rest = {key: value for key, value in options.items() if key not in own}
+        return DeclareOutside(self, lambda stub, name: Command(stub, name, (program, *argv), own), rest)
+
+    def pool(self, name: str, argv: Sequence[str], **options: Unpack[PoolOptions]) -> Pool:
+        """Declare workers in another language: `thumbs = app.pool("thumbs", ["/usr/bin/node", "worker.js"], size=2)`,
+        and then tasks for them by `@thumbs.task`. See docs/pools.md."""
+        from .outside.pool import PoolSpec
+
+        return Pool(self, PoolSpec(name, argv, **options))
+
+    def http(self, url: str, /, **options: Unpack[HttpOptions]) -> DeclareOutside:
+        """Declare a service that does the work, by a stub with its parameters:
+
+            @app.http("https://hooks.example.com/orders/{order}", secret="$HOOK_SECRET")
+            def notify(order: int, text: str) -> dict[str, str]: ...
+
+        A POST with the arguments; 2xx is success, with the body as the result. 429 throttles, 408, 425, 5xx and a
+        broken network are retried, other 4xx fail for good. Only hosts that `allow` names are asked (the URL's own
+        unless said), private addresses only if `private` allows them; redirects are not followed. With `answers="1h"`
+        the service may say 202 and answer later. The timeout is 30 s unless said. See docs/http-executor.md.
+        """
+        from .outside.http import DEFAULT_TIMEOUT as PATIENCE
+        from .outside.http import Hook, Said
+
+        own = {key: value for key, value in options.items() if key in Said.__annotations__}
+        rest = {"timeout": PATIENCE} | {key: value for key, value in options.items() if key not in own}
+        return DeclareOutside(self, lambda stub, name: Hook(stub, name, url, own), rest)
 
     def include(self, registry: Registry) -> None:
         """Take over all tasks of another registry, those declared later too."""
@@ -367,8 +655,19 @@ def _executor(function: Function, is_async: bool, wanted: str | None) -> Executo
     natural: ExecutorName = "async" if is_async else "thread"
     if wanted is None or wanted == natural:
         return natural
+    if wanted == "process":
+        return "process"
     if wanted not in EXECUTORS:
-        raise ValueError(f"there is no executor {wanted!r}; this version has {' and '.join(EXECUTORS)}")
+        raise ValueError(f"there is no executor {wanted!r}; this version has {', '.join(EXECUTORS)}")
     if is_async:
         raise ValueError('an async def runs on the loop: leave out executor="thread", or make it a plain def')
     raise ValueError('a plain def would block the loop: leave out executor="async", or make it an async def')
+
+
+def _bounds(executor: str, memory: Size | None, cpu: Duration | None) -> tuple[int | None, float | None]:
+    if executor != "process" and (memory is not None or cpu is not None):
+        raise ValueError('memory and cpu are limits of a child process: they need executor="process"')
+    found = None if cpu is None else seconds(cpu, "cpu")
+    if found is not None and found < 1:
+        raise ValueError("cpu must be a second or more: the kernel counts in seconds")
+    return None if memory is None else size(memory, "memory"), found

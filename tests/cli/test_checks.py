@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.cli import checks
+from treadle import checks
 from treadle.core import schedule as scheduling
 from treadle.core.job import Job, State
 from treadle.core.schedule import Plan, Progress, Schedule

@@ -23,8 +23,10 @@ from treadle.core import schedule as scheduling
 from treadle.core.event import Event
 from treadle.core.job import QueueChange
 from treadle.core.limit import Take
+from treadle.core.logline import LogLine
 from treadle.core.outcome import Snoozed, Succeeded, Throttled
 from treadle.core.pod import Descriptor
+from treadle.core.progress import Progress, Report
 from treadle.core.reading import Reading
 from treadle.core.record import Record, differing, returned
 from treadle.core.rollup import MINUTE, Rollup
@@ -122,6 +124,13 @@ async def fill(storage: Storage, count: int) -> None:
             Succeeded('{"r":[1,null]}'), failing(after=100.0, message=odd), failing(final=True, trace="t" * 300),
             Snoozed(500.0), Succeeded(None), Throttled(0.0), failing(after=0.0),
         ]  # fmt: skip
+        await storage.report(
+            [
+                Report(id=job.id, token=token, attempt=1, progress=Progress(done=0.1, note=odd), checkpoint='{"p":1.5}')
+                for job in taken.jobs[:3]
+            ]
+        )
+        await storage.record_logs([LogLine(taken.jobs[0].id, 1_700_000_000_123_456 + n, 1, "info", odd)])
         kept = taken.jobs[:-2]  # the last ones are left running
         await storage.apply([finished(job, outcomes[i % len(outcomes)]) for i, job in enumerate(kept)])
         await storage.apply([QueueChange(name=name, cool_until=None) for name in ("mail", "bulk")])

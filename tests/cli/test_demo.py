@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,6 +135,7 @@ class TestTheWhole:
         assert reminder.started_at is not None
         assert reminder.started_at >= reminder.run_at > reminder.created_at
         assert played.answer["overtaken"] > 0
+        assert any("pages: ctx.iterate goes on behind them" in line for line in played.told)
 
     def test_the_story_is_plain_text_that_fits_a_terminal(self, played: Played) -> None:
         story = [line for line in played.told if re.match(r" *[0-9.]+ s  ", line)]
@@ -354,3 +356,39 @@ def test_no_view_lives_where_nobody_sees_it(monkeypatch: pytest.MonkeyPatch) -> 
 def test_demo_tasks_belong_to_the_demo_alone() -> None:
     assert not set(demo_tasks.app.tasks) & set(App("memory://").tasks)
     assert {task.queue for task in demo_tasks.app.tasks.values()} == set(demo_tasks.QUEUES)
+
+
+# In the dashboard ----------------------------------------------------------------------------------------------------
+
+KEPT_OPEN = """
+import sys
+from treadle.cli.demo_web import dashboard, keep_open
+from treadle.cli.output import Output
+from treadle.cli.demo_tasks import app
+
+with dashboard(Output(), app.url, 0) as at:
+    keep_open(Output(), app, at)
+"""
+
+
+def test_the_dashboard_stays_open_on_a_living_system(tmp_path: Path) -> None:
+    env = environ(tmp_path, TREADLE_URL=f"sqlite:///{tmp_path}/treadle.db")
+    process = subprocess.Popen(
+        [sys.executable, "-c", KEPT_OPEN], cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    try:
+        at = process.stderr.readline().split()[-1]
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        deadline, done = time.monotonic() + 30, 0
+        while time.monotonic() < deadline and not done:
+            time.sleep(0.1)
+            with opener.open(f"{at}/api/v1/queues", timeout=10) as answer:
+                done = sum(queue["succeeded"] for queue in json.load(answer)["items"])
+        assert done
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()

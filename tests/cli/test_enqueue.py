@@ -157,3 +157,42 @@ def test_a_storage_that_there_is_no_adapter_for_is_refused(treadle: Treadle) -> 
 
 def test_the_app_is_the_one_of_the_library(shop: str) -> None:
     assert App.__module__ == "treadle.app"
+
+
+def test_a_request_is_kept_behind_a_running_job_and_shown_there(treadle: Treadle, store: Store) -> None:
+    first = store.running(unique="one")
+    ran = treadle("enqueue", "shop.welcome", "user_id=2", "--unique", "one", "--on-conflict", "keep_last", "--json")
+    assert ran.object["outcome"] == "kept"
+    assert "takes over when that one's run has ended" in ran.err
+    kept = ran.object["id"]
+    assert treadle("jobs", "show", first, "--json").object["kept"] == kept
+    shown = treadle("jobs", "show", kept, "--json").object
+    assert (shown["behind"], shown["args"]) == (first, {"user_id": 2})
+    assert f"kept behind job {first}" in treadle("jobs", "explain", kept).out
+    assert treadle("jobs", "cancel", kept).code == 0
+    assert treadle("jobs", "show", kept).code == 3
+
+
+def test_a_debounced_request_puts_off_the_one_before_it(treadle: Treadle, store: Store) -> None:
+    options = ("--unique", "one", "--debounce", "1h", "--cap", "2h", "--json")
+    first = treadle("enqueue", "shop.welcome", "user_id=1", *options).object
+    again = treadle("enqueue", "shop.welcome", "user_id=2", *options).object
+    assert (first["outcome"], again) == ("inserted", {"id": first["id"], "outcome": "replaced"})
+    job = store.run(lambda app: app.jobs.get(first["id"]))
+    assert (job.state, job.args) == ("scheduled", {"user_id": 2})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        ["--on-conflict", "merge"],
+        ["--cap", "1m"],
+        ["--debounce", "5s", "--cap", "1s"],
+        ["--debounce", "5s", "--delay", "1m"],
+        ["--debounce", "5s", "--on-conflict", "skip"],
+    ],
+)
+def test_coalescing_options_that_contradict_each_other_are_usage_errors(wrong: list[str], treadle: Treadle) -> None:
+    ran = treadle("enqueue", "shop.welcome", *wrong)
+    assert ran.code == 2
+    assert len(ran.err.splitlines()) == 1

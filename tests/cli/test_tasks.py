@@ -21,7 +21,7 @@ def test_nothing_known_yet(treadle: Treadle, store: Store) -> None:
 def test_list_and_show(treadle: Treadle, store: Store) -> None:
     store.run(lambda app: app.storage.register(a_card("one", {"task send": SENDS})))
     head, row = treadle("tasks", "list").lines
-    assert head.split() == ["task", "queue", "pods", "owner", "note", "description"]
+    assert head.split() == ["task", "queue", "executor", "pods", "owner", "note", "description"]
     assert row.split() == ["send", "mail", "1", "ops", "Sends", "mail"]
     (task,) = treadle("tasks", "list", "--json").objects
     assert list(task) == [field.name for field in dataclasses.fields(TaskView)]

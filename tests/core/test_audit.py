@@ -22,6 +22,7 @@ from treadle.core.job import QueueChange
             {"version": 3, "max_workers": 5, "keep_failed": None},
             {"act": "queues.set", "detail": "max_workers 5, keep_failed None"},
         ),
+        ({"rate": 2.0, "told": "admin, request 7"}, {"act": "queues.set", "detail": "rate 2.0, (admin, request 7)"}),
     ],
 )
 def test_an_edit_of_a_queue_is_told_by_what_it_changes(fields: dict[str, Any], line: dict[str, Any]) -> None:

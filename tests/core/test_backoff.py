@@ -12,6 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.core.backoff import Decision, Retry, decide, delay, table
+from treadle.core.job import ErrorEntry
+from treadle.core.outcome import Elsewhere
 
 MIDDLE = 0.5  # no jitter
 
@@ -153,6 +155,18 @@ def test_give_up_on_wins_over_retry_on() -> None:
     retry = Retry(retry_on=OSError, give_up_on=ConnectionError)
     assert decide(retry, 1, ConnectionResetError(), MIDDLE) == Decision(None)
     assert decide(retry, 1, FileNotFoundError(), MIDDLE) == Decision(5.0)
+
+
+def test_what_was_raised_in_another_process_is_known_by_the_names_of_its_classes() -> None:
+    types = ("shop.Refused", "builtins.ConnectionError", "builtins.OSError", "builtins.Exception")
+    error = Elsewhere(ErrorEntry(attempt=1, kind="error", type="shop.Refused"), types)
+    assert decide(Retry(give_up_on=OSError), 1, error, MIDDLE) == Decision(None)
+    assert decide(
+        Retry(give_up_on=(KeyError, type("Refused", (Exception,), {"__module__": "shop"}))), 1, error, MIDDLE
+    ) == (Decision(None))
+    assert decide(Retry(give_up_on=KeyError), 1, error, MIDDLE) == Decision(5.0)
+    assert decide(Retry(retry_on=KeyError), 1, error, MIDDLE) == Decision(None)
+    assert decide(Retry(retry_on=Exception), 1, error, MIDDLE) == Decision(5.0)
 
 
 def test_a_run_without_an_exception_is_no_matter_of_the_lists() -> None:

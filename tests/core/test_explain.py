@@ -239,7 +239,13 @@ def test_a_run_without_a_pod_can_be_told() -> None:
 
 
 def test_a_waiting_job_waits_for_the_outside() -> None:
-    assert codes(told(a_job(state=State.WAITING))) == ["waiting"]
+    answer = told(a_job(state=State.WAITING, deadline=NOW + 90))
+    assert codes(answer) == ["waiting"]
+    assert answer.causes[0].until == NOW + 90
+    assert answer.summary.startswith("waiting: it waits for an outside answer until 20")
+    assert told(a_job(state=State.WAITING)).summary == "waiting: it waits for an outside answer"
+    late = told(a_job(state=State.WAITING, deadline=NOW - 1)).summary
+    assert late == "waiting: it has waited in vain for an outside answer: its attempt is being ended"
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from treadle.core import lifecycle
 from treadle.core.backoff import Retry
-from treadle.core.job import CLAIMABLE, TERMINAL, Change, Cooling, ErrorEntry, Job, NewJob, State
+from treadle.core.job import CLAIMABLE, NEVER, TERMINAL, Change, Cooling, ErrorEntry, Job, NewJob, State
 from treadle.core.lifecycle import TRANSITIONS, IllegalTransition, finish
 from treadle.core.outcome import (
     Crashed,
@@ -596,12 +596,12 @@ def test_the_table_is_the_picture_of_the_design() -> None:
         (running, succeeded): {"succeeded"},
         (running, failed): {"failed"},
         (running, cancelled): {"cancelled"},
-        (running, scheduled): {"retried", "snoozed", "throttled", "released"},
-        (running, ready): {"retried", "rescued", "released"},
+        (running, scheduled): {"retried", "snoozed", "throttled", "released", "answered"},
+        (running, ready): {"retried", "rescued", "released", "answered"},
         (running, running): {"cancel_asked"},
         (running, waits): {"waits"},
-        (waits, ready): {"answered"},
-        (waits, scheduled): {"retried"},
+        (waits, ready): {"answered", "retried"},
+        (waits, scheduled): {"answered", "retried"},
         (waits, failed): {"failed"},
         (waits, cancelled): {"cancelled"},
         (scheduled, cancelled): {"cancelled"},
@@ -654,7 +654,7 @@ def test_the_third_crash_of_a_process_is_poison() -> None:
 
 
 def test_a_run_that_waits_keeps_its_charge_until_the_answer_is_there() -> None:
-    expected = a_change(why="waits", to=State.WAITING, answer="a", unless_cancel_wanted=True)
+    expected = a_change(why="waits", to=State.WAITING, run_at=NEVER, answer="a", unless_cancel_wanted=True)
     assert finished(Waits("a")) == expected
 
 

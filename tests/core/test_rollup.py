@@ -169,3 +169,25 @@ def test_a_damaged_row_is_left_out_and_its_neighbours_are_read() -> None:
     whole = msgspec.json.encode(a_row())
     decode = msgspec.json.Decoder(Rollup).decode
     assert rollup.readable(decode, [whole, b"{", b'{"at":"x"}', None, whole]) == [a_row(), a_row()]
+
+
+def test_a_chart_reads_folds_as_far_as_they_are_sure_and_finer_rows_for_the_rest() -> None:
+    noon = 1_000 * float(rollup.DAY) + 12 * rollup.HOUR
+    now = noon + 600  # the hour before noon may still be folded anew
+    edge = noon - rollup.HOUR
+    assert rollup.parts(rollup.MINUTE, noon - 300, now) == [(rollup.MINUTE, noon - 300, None)]
+    since = noon - 10 * rollup.HOUR
+    assert rollup.parts(rollup.HOUR, since, now) == [(rollup.HOUR, since, edge), (rollup.MINUTE, edge, None)]
+    day = 1_000 * float(rollup.DAY)
+    assert rollup.parts(rollup.DAY, day - rollup.DAY, now) == [
+        (rollup.DAY, day - rollup.DAY, day),
+        (rollup.HOUR, day, edge),
+        (rollup.MINUTE, edge, None),
+    ]
+
+
+def test_a_chart_that_ends_earlier_needs_no_finer_rows() -> None:
+    noon = 1_000 * float(rollup.DAY) + 12 * rollup.HOUR
+    since, until = noon - 10 * rollup.HOUR, noon - 5 * rollup.HOUR
+    assert rollup.parts(rollup.HOUR, since, noon, until) == [(rollup.HOUR, since, until)]
+    assert rollup.parts(rollup.HOUR, noon, noon + 60, noon + 60) == [(rollup.MINUTE, noon, noon + 60)]

@@ -133,7 +133,7 @@ def test_argument_names_may_come_as_a_list() -> None:
         ({"period": -1}, "unique period must not be negative"),
         ({"period": math.nan}, "unique period"),
         ({"include_succeeded": True}, "include_succeeded needs a period"),
-        ({"on_conflict": "keep_last"}, 'must be "skip" or "replace"'),
+        ({"on_conflict": "merge"}, 'must be "skip", "replace" or "keep_last"'),
     ],
 )
 def test_a_wrong_rule_is_refused_where_it_is_written(wrong: dict[str, Any], complaint: str) -> None:

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from treadle.core.catalog import Known
 from treadle.core.explain import Cause, Explanation
-from treadle.core.job import ErrorEntry, Job, RetryOverride, State
+from treadle.core.job import NEVER, ErrorEntry, Job, RetryOverride, State
 from treadle.core.pod import Descriptor, Pod, PodCard, PodStats
 from treadle.core.queue import FOR_EVER, Queue, QueueStats
 from treadle.core.view import as_json, explanation_view, job_view, pod_view, queue_view, row_of, task_view
@@ -117,7 +118,20 @@ def test_a_job_has_the_documented_fields_in_json() -> None:
         "throttles": 3,
         "warning": "careful",
         "progress": None,
+        "kept": None,
+        "behind": None,
+        "waits": None,
     }
+
+
+def test_a_waiting_job_shows_until_when_it_waits() -> None:
+    waiting = job_view(replace(FULL, state=State.WAITING, run_at=NEVER))
+    assert as_json(waiting)["waits"] == {"until": TEXT, "since": TEXT}
+    assert as_json(waiting)["run_at"] == TEXT
+    assert job_view(replace(FULL, state=State.WAITING, behind="other")).waits is None
+    ended = job_view(replace(FULL, run_at=NEVER, deadline=None))
+    assert (ended.waits, as_json(ended)["run_at"]) == (None, TEXT)
+    assert job_view(replace(FULL, run_at=NEVER, deadline=None, started_at=None)).run_at.year == 9999
 
 
 def test_what_is_printed_is_json() -> None:
@@ -249,7 +263,16 @@ def test_a_quiet_queue_shows_no_times() -> None:
 
 
 def test_a_pod_has_the_documented_fields_in_json() -> None:
-    stats = PodStats(running={"mail": 2}, cpu_seconds=1.5, rss_bytes=9, loop_lag=0.1, threads=3, stuck_threads=1)
+    stats = PodStats(
+        running={"mail": 2},
+        cpu_seconds=1.5,
+        rss_bytes=9,
+        loop_lag=0.1,
+        threads=3,
+        stuck_threads=1,
+        abandoned=2,
+        children=4,
+    )
     pod = a_pod(running=2, leader=True, stats=stats, wish_by="ann", shares={"mail": 2}, stacks_at=AT)
     assert as_json(pod_view(pod)) == {
         "id": "pod",
@@ -276,6 +299,8 @@ def test_a_pod_has_the_documented_fields_in_json() -> None:
         "loop_lag": 0.1,
         "threads": 3,
         "stuck_threads": 1,
+        "abandoned": 2,
+        "children": 4,
         "stacks_at": TEXT,
     }
 

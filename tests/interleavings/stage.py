@@ -17,7 +17,7 @@ from treadle.testing.clock import BEGINNING, FakeClock
 
 from . import gate as gates
 from .gate import Gate, GatedTarget, Ran
-from .verbs import LEFT, RIGHT, SITUATIONS, VERBS, plain
+from .verbs import ANSWER, LEFT, RIGHT, SITUATIONS, VERBS, plain
 
 # What two serial runs may differ in by right: places in the order of insertion are not given back.
 _NUMBERS: Final = ("seq", "n")
@@ -49,7 +49,8 @@ async def on_memory(pair: tuple[str, str], situation: str, order: Sequence[int])
     rows = [(await storage.dump(kind)).records for kind in ("queue", "job", "held")]
     schedules = msgspec.to_builtins((await storage.schedules())[1])
     pods = [(pod.card.id, pod.lost, pod.leader, pod.lease_left) for pod in await storage.pods()]
-    return Result(answers, [rows, schedules, pods])
+    _, given = await storage.answer_of(ANSWER)
+    return Result(answers, [rows, schedules, pods, msgspec.to_builtins(given)])
 
 
 async def meet(pair: tuple[str, str], situation: str) -> bool:

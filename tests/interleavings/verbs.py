@@ -11,11 +11,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias
 
 import msgspec
+from msgspec import UNSET
 
+from treadle.core import answer as answering
 from treadle.core import lifecycle
+from treadle.core.answer import NewAnswer
+from treadle.core.backoff import Retry
 from treadle.core.firing import Fire, Shot
 from treadle.core.job import Job, NewJob, QueueChange, State, UniqueClaim
-from treadle.core.outcome import Interrupted, Succeeded
+from treadle.core.outcome import Interrupted, Succeeded, Waits
 from treadle.core.pod import PodCard
 from treadle.core.schedule import Plan, Progress, Schedule
 from treadle.ports import Applied, Lane, RunReport, Storage, Want
@@ -27,10 +31,13 @@ RIGHT: Final = 1
 
 JOB: Final = "019a0000-0000-7000-8000-000000000001"
 FIRED: Final = "019a0000-0000-7000-8000-0000000000f1"
+BEHIND: Final = "019a0000-0000-7000-8000-0000000000c1"
 RIVALS: Final = ("019a0000-0000-7000-8000-0000000000a1", "019a0000-0000-7000-8000-0000000000b1")
 OWNER: Final = "owner"  # the pod that the job was claimed by, where it was
 POD: Final = ("left-pod", "right-pod")
 TOKEN: Final = "the-claim"
+ANSWER: Final = "the-answer"
+PATIENCE: Final = 5.0  # how long it is waited for
 KEPT: Final = 60.0
 FIRE_AT: Final = 1_699_999_980.0
 WANTS: Final = (Want("mail", 5, (Lane(frozenset({"send"}), 5),)), Want("media", 5, (Lane(frozenset({"send"}), 5),)))
@@ -41,6 +48,10 @@ Verb: TypeAlias = Callable[[Storage, int], Awaitable[Any]]
 
 def a_request(id: str = JOB) -> NewJob:
     return NewJob(id=id, task="send", queue="mail", max_attempts=3, unique=UniqueClaim("key"))
+
+
+def a_last_request(id: str) -> NewJob:
+    return msgspec.structs.replace(a_request(id), unique=UniqueClaim("key", on_conflict="keep_last"))
 
 
 def a_card(id: str) -> PodCard:
@@ -63,10 +74,24 @@ async def ready(storage: Storage, clock: FakeClock) -> None:
 
 
 async def running(storage: Storage, clock: FakeClock) -> None:
-    """A live pod has it."""
+    """A live pod has it, and somebody outside may answer it."""
     await storage.insert([a_request()])
     await _pods(storage, OWNER, *POD)
     await storage.claim(OWNER, TOKEN, WANTS)
+    await storage.open_answer(NewAnswer(id=ANSWER, job=JOB, claim=TOKEN, timeout=PATIENCE))
+
+
+async def waiting(storage: Storage, clock: FakeClock) -> None:
+    """It has waited too long for an answer, and nobody has acted on it yet."""
+    await running(storage, clock)
+    await wait(storage, LEFT)
+    clock.advance(PATIENCE)
+
+
+async def keeping(storage: Storage, clock: FakeClock) -> None:
+    """A live pod has it, and a request is kept behind it."""
+    await running(storage, clock)
+    await storage.insert([a_last_request(BEHIND)])
 
 
 async def lapsed(storage: Storage, clock: FakeClock) -> None:
@@ -97,7 +122,7 @@ async def _pods(storage: Storage, *ids: str) -> None:
         await storage.save_schedule(a_schedule(), 0)
 
 
-SITUATIONS: Final = {each.__name__: each for each in (ready, running, lapsed, ended)}
+SITUATIONS: Final = {each.__name__: each for each in (ready, running, waiting, keeping, lapsed, ended)}
 
 
 # Verbs ---------------------------------------------------------------------------------------------------------------
@@ -107,7 +132,8 @@ SITUATIONS: Final = {each.__name__: each for each in (ready, running, lapsed, en
 
 
 def _seen(state: State) -> Job:
-    claim = {"pod": OWNER, "token": TOKEN, "attempt": 1} if state is State.RUNNING else {}
+    has_claim = state in (State.RUNNING, State.WAITING)
+    claim: dict[str, Any] = {"pod": OWNER, "token": TOKEN, "attempt": 1} if has_claim else {}
     return Job(id=JOB, task="send", queue="mail", state=state, max_attempts=3, unique_key="key", **claim)
 
 
@@ -131,6 +157,23 @@ async def release(storage: Storage, side: int) -> Any:
     return await _apply(storage, finished(_seen(State.RUNNING), Interrupted()))
 
 
+async def wait(storage: Storage, side: int) -> Any:
+    return await _apply(storage, finished(_seen(State.RUNNING), Waits(ANSWER)))
+
+
+async def answer(storage: Storage, side: int) -> Any:
+    """The two sides say different things."""
+    return await storage.answer(ANSWER, answering.result(side))
+
+
+async def beat_answer(storage: Storage, side: int) -> Any:
+    return await storage.beat_answer(ANSWER)
+
+
+async def end_wait(storage: Storage, side: int) -> Any:
+    return await _apply(storage, lifecycle.expired(_seen(State.WAITING), ANSWER, PATIENCE, Retry(), 0.5))
+
+
 async def beat(storage: Storage, side: int) -> Any:
     beaten = await storage.beat(OWNER, LEASE, [RunReport(JOB, TOKEN, "a slot")])
     return beaten.lost, beaten.held
@@ -152,6 +195,30 @@ async def ask_cancel(storage: Storage, side: int) -> Any:
 
 async def insert_unique(storage: Storage, side: int) -> Any:
     return (await storage.insert([a_request(RIVALS[side])]))[0]
+
+
+async def keep_last(storage: Storage, side: int) -> Any:
+    return (await storage.insert([a_last_request(RIVALS[side])]))[0]
+
+
+async def hand_over(storage: Storage, side: int) -> Any:
+    """A finish, as a pod writes it: what is kept takes over."""
+    change = finished(_seen(State.RUNNING), Succeeded('"done"'))
+    answer = await _apply(storage, change)
+    while answer.kept is not UNSET:
+        answer = await _apply(storage, lifecycle.take_over(change, answer.kept))
+    return answer
+
+
+async def unkeep(storage: Storage, side: int) -> Any:
+    """Somebody cancels what is kept, and looks again if it was faster."""
+    while True:
+        found = await storage.get([BEHIND])
+        if not found or found[0].behind is None:
+            return Applied(False)
+        answer = await _apply(storage, lifecycle.cancel(found[0]))
+        if answer.accepted:
+            return answer
 
 
 async def revive(storage: Storage, side: int) -> Any:
@@ -204,8 +271,9 @@ async def lead(storage: Storage, side: int) -> Any:
 VERBS: Final[dict[str, Verb]] = {
     each.__name__: each
     for each in (
-        claim, finish, fail, release, beat, rescue, cancel, ask_cancel, insert_unique, revive, reschedule, postpone,
-        move, prune, remove, pause, sign_off, fire, edit, lead,
+        wait, answer, beat_answer, end_wait, claim, finish, fail, release, beat, rescue, cancel, ask_cancel,
+        insert_unique, keep_last, hand_over, unkeep, revive, reschedule, postpone, move, prune, remove, pause, sign_off,
+        fire, edit, lead,
     )
 }  # fmt: skip
 # Every unordered pair, each verb against itself included.
@@ -224,7 +292,9 @@ def plain(answer: Any) -> Any:
 # In each situation, verbs of which exactly one may be told that it won, whichever two of them meet.
 ONE_WINS: Final[dict[str, tuple[frozenset[str], ...]]] = {
     "ready": (frozenset({"claim", "cancel"}),),
-    "running": (frozenset({"finish", "fail", "release"}),),
+    "running": (frozenset({"finish", "fail", "release", "wait"}), frozenset({"answer"})),
+    "waiting": (frozenset({"answer", "end_wait"}), frozenset({"beat_answer", "end_wait"})),
+    "keeping": (frozenset({"hand_over"}),),
     "lapsed": (frozenset({"finish", "fail", "release", "rescue"}), frozenset({"beat", "rescue"})),
     "ended": (frozenset({"revive", "insert_unique"}), frozenset({"revive", "prune", "remove"})),
 }
@@ -241,6 +311,8 @@ def has_won(verb: str, answer: Any) -> bool:
             return not answer[0]
         case "insert_unique":
             return bool(answer["outcome"] == "inserted")
+        case "answer" | "beat_answer":
+            return bool(answer["outcome"] == "won")
         case "fire":
             return answer["outcome"] == "fired" and not answer["repeated"]
         case "lead":
@@ -252,4 +324,4 @@ def has_won(verb: str, answer: Any) -> bool:
 def must_have_one_winner(pair: tuple[str, str], situation: str) -> bool:
     if pair[0] == pair[1] and pair[0] in ONE_OF_TWO:
         return True
-    return any({*pair} <= rivals and not {*pair} <= {"beat"} for rivals in ONE_WINS[situation])
+    return any({*pair} <= rivals and not {*pair} <= {"beat", "beat_answer"} for rivals in ONE_WINS[situation])

@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-from treadle import App, Context, Registry, Retry
+from treadle import App, Context, Registry, Retry, Wait
 
 tasks = Registry()
 newer_tasks = Registry()  # what only the newer half of a rolling deploy knows
@@ -89,6 +89,32 @@ def plain(ctx: Context, what: str = "return", gate: str = "") -> None:
         case _:
             raise AssertionError(what)
     note(ctx, "effect")
+
+
+@tasks.task(name="long", retry=quickly)
+async def long(ctx: Context, items: int, every: float) -> str:
+    """A long job that goes on behind its last checkpoint."""
+    note(ctx, "began")
+    async for n in ctx.iterate(range(items), every=every):
+        note(ctx, f"item {n}")
+        await ctx.progress(n + 1, items, f"item {n}")
+        await asyncio.sleep(0.02)
+    note(ctx, "effect")
+    return ""
+
+
+@tasks.task(name="ask", retry=quickly)
+async def ask(ctx: Context, timeout: float = 60.0, gate: str = "") -> str:
+    """Ask the driver, who finds the token among the effects."""
+    note(ctx, "began")
+    if not ctx.has_answer:
+        token = await ctx.answer_token(timeout)
+        note(ctx, f"token {token}")
+        if gate:
+            await _at_gate(ctx, gate)
+        raise Wait(token)
+    note(ctx, "effect")
+    return str(await ctx.answer())
 
 
 @newer_tasks.task(name="newer", retry=quickly)

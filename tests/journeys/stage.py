@@ -98,8 +98,9 @@ class Move:
 
     @property
     def is_given_back(self) -> bool:
-        """Uncharged."""
-        return self.was == "running" and self.became == "ready" and self.attempt == (self.old_attempt or 0) - 1
+        """Uncharged: the run, or the wait that was answered."""
+        ran = self.was in ("running", "waiting") and self.became == "ready"
+        return ran and self.attempt == (self.old_attempt or 0) - 1
 
 
 @dataclass(frozen=True, kw_only=True)

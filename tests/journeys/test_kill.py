@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import uuid
@@ -65,11 +66,13 @@ def test_a_worker_killed_while_its_task_runs_is_replaced_by_its_neighbour(stage:
     victim = stage.start()
     stage.wait(stage.began(*ids), "the jobs run")
     neighbour = stage.start()
+    pods = stage.pods_of(neighbour.pid)
     victim.kill()
     stage.recovery(victim, ids)
     stage.drain()
     _succeeded(stage, ids, attempts=2, crashes=1)
-    assert {each.pid for each in stage.effects()} == {neighbour.pid}
+    assert [move.pod for move in stage.history(*ids) if move.became == "succeeded"] == pods * 3
+    assert neighbour.pid not in {each.pid for each in stage.effects()}, "in children of its own: they are suspects"
     assert [error["kind"] for id in ids for error in stage.errors(id)] == ["worker_lost"] * 3
 
 
@@ -149,19 +152,27 @@ def test_twenty_kills_in_a_row_lose_nothing_and_each_is_made_good_within_two_sec
 
 @pytest.mark.parametrize("how", ["os._exit", "kill -9"])
 def test_a_poison_job_fails_after_three_crashes_and_takes_nobody_with_it(stage: Stage, how: str) -> None:
-    """A5, A7, P6. The supervisor starts its children again; nobody else lends a hand. Three jobs are claimed together
-    with the poison and crash with it, twice: they must not be there the third time."""
-    beside = stage.act("gate", gate="go", count=3)
+    """A5, A7, P6, R48. Twenty jobs are claimed together with the poison and go down with it, once. From then on it runs
+    in a child process: no other worker is lost, and the innocent, each in a child of its own, pay no more."""
+    beside = stage.act("gate", gate="go", count=20)
     (poison,) = stage.act(how)
-    others = stage.act("sleep", seconds=0.02, count=40)
-    supervisor = stage.start("--processes", "2", queues="default:4", ready=False)
-    stage.wait(lambda: stage.job(poison)["crashes"] >= 2, "the poison has killed two workers")
-    stage.open_gate("go")
+    first = stage.start(queues="default:21", ready=False)
+    assert first.exit_code() == (1 if how == "os._exit" else -signal.SIGKILL)
+    stage.open_gate("go.2")
+    others = stage.act("sleep", seconds=0.02, count=20)
+    second = stage.start(queues="default:21", suspects=3)
     stage.drain()
     job = stage.job(poison)
     assert (job["state"], job["crashes"], job["attempt"]) == ("failed", 3, 3)
-    assert [error["kind"] for error in stage.errors(poison)] == ["worker_lost", "worker_lost", "poison"]
-    assert {stage.state(id) for id in [*beside, *others]} == {"succeeded"}
-    assert supervisor.lives
-    stage.tally.kills += 3
-    stage.wait(lambda: len(stage.serving()) == 2, "both children serve again")
+    errors = stage.errors(poison)
+    assert [error["kind"] for error in errors] == ["worker_lost", "worker_lost", "poison"]
+    assert "child process" in errors[1]["message"]
+    assert "child process" in errors[2]["message"]
+    for id in [*beside, *others]:
+        innocent = stage.job(id)
+        assert innocent["state"] == "succeeded"
+        assert (innocent["attempt"], innocent["crashes"]) == ((2, 1) if id in beside else (1, 0)), stage.report()
+    assert second.lives
+    assert {each.pid for each in stage.effects("began", *others)} == {second.pid}
+    assert second.pid not in {each.pid for each in stage.effects("effect", *beside)}
+    stage.tally.kills += 1

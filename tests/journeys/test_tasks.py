@@ -64,3 +64,17 @@ def test_nothing_that_a_task_raises_ends_the_worker(stage: Stage) -> None:
     (after,) = stage.act()
     stage.drain()
     assert stage.effects("effect", after)[0].pid == worker.pid
+
+
+def test_F3_a_worker_with_too_many_deaf_runs_leaves_in_order_and_is_started_anew(stage: Stage) -> None:
+    """Their slots are used again, so that one stays free for the rest; at the third it leaves with 70."""
+    ids = stage.enqueue(*(act.using(timeout="300ms", max_attempts=1).bind("deaf", gate="never") for _ in range(3)))
+    worker = stage.start(queues="default:2", abandoned=3, cancel_grace=0.2)
+    assert worker.exit_code() == 70
+    assert "runs were given up and go on: it stops, to be started anew" in worker.log
+    assert "has stopped" in worker.log
+    assert [stage.errors(id)[-1]["kind"] for id in ids] == ["timeout"] * 3
+    (after,) = stage.act()
+    stage.start()
+    stage.drain()
+    assert (stage.state(after), stage.job(after)["attempt"]) == ("succeeded", 1)

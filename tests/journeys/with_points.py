@@ -3,9 +3,9 @@
     with_points.py PART STEP SIGNAL worker …        as `treadle worker …`
     with_points.py PART STEP SIGNAL enqueue ID …    a client that enqueues these jobs in one transaction
 
-PART is what the group of writes must hold: insert, claim (that took something), finish (of a run that returned), beat
-(while something runs), fire (of a schedule that was due). STEP is one that `writer.on_step` tells of; SIGNAL is what
-the process sends itself there, once.
+PART is what the group of writes must hold: insert, claim (that took something), finish (of a run that returned), wait
+(for an answer), take_over (by what was kept behind one), beat (while something runs), fire (of a schedule that was
+due). STEP is one that `writer.on_step` tells of; SIGNAL is what the process sends itself there, once.
 
 Before the writes of a group only what was asked for can be known, after them what was done.
 """
@@ -48,6 +48,8 @@ class Point:
                 self._watch(SQLiteStorage, "claim", lambda args, answer: True)
             case "finish":
                 self._watch(SQLiteStorage, "apply", lambda args, answer: _ends_a_run(args[1]))
+            case "take_over":
+                self._watch(SQLiteStorage, "apply", lambda args, answer: _takes_over(args[1]))
             case "beat":
                 self._watch(SQLiteStorage, "beat", lambda args, answer: bool(args[3]))
             case _:
@@ -59,8 +61,12 @@ class Point:
                 self._watch(insert, "insert", lambda args, answer: True, after=True)
             case "claim":
                 self._watch(claim, "claim", lambda args, answer: bool(answer.jobs), after=True)
+            case "wait":
+                self._watch(apply, "apply", lambda args, answer: _waits(args[1]), after=True)
             case "finish":
                 self._watch(apply, "apply", lambda args, answer: _ends_a_run(args[1]), after=True)
+            case "take_over":
+                self._watch(apply, "apply", lambda args, answer: _takes_over(args[1]), after=True)
             case "beat":
                 self._watch(cluster, "beat", lambda args, answer: bool(answer.held), after=True)
             case "fire":
@@ -84,8 +90,16 @@ class Point:
         setattr(home, name, watched)
 
 
+def _waits(changes: Any) -> bool:
+    return any(getattr(change, "why", "") == "waits" for change in changes)
+
+
 def _ends_a_run(changes: Any) -> bool:
     return any(getattr(change, "why", "") == "succeeded" for change in changes)
+
+
+def _takes_over(changes: Any) -> bool:
+    return any(getattr(change, "takes", None) is not None for change in changes)
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ from tests.tcp_proxy import Proxy
 
 from .stage import PostgresStage
 
-WRITES = [b"insert_1", b".claim_", b"finish_1", b"beat_pod_1", b"commit"]
+WRITES = [b"insert_1", b".claim_", b"finish_2", b"beat_pod_1", b"commit"]
 
 
 @pytest.mark.parametrize("when", ["before", "answer"])

@@ -25,12 +25,26 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from msgspec import UNSET
 
+from tests.storages.test_postgres_agrees import send
+from treadle.core import answer as answering
 from treadle.core import lifecycle
+from treadle.core.answer import Given, NewAnswer
 from treadle.core.backoff import Retry
 from treadle.core.job import Change, Job, NewJob, QueueChange, State, UniqueClaim
-from treadle.core.outcome import Interrupted, Outcome, Snoozed, Stopped, Succeeded, Throttled, TimedOut, Undecodable
-from treadle.ports import Lane, RunReport, Storage, Want
+from treadle.core.outcome import (
+    Interrupted,
+    Outcome,
+    Snoozed,
+    Stopped,
+    Succeeded,
+    Throttled,
+    TimedOut,
+    Undecodable,
+    Waits,
+)
+from treadle.ports import Answered, Lane, RunReport, Storage, Want
 from treadle.storages.postgres import claim
 from treadle.testing import sabotage
 from treadle.testing.conformance.builders import LEASE, a_pod, an_error, an_id, failing
@@ -47,7 +61,9 @@ FOUND = frozenset(
     InsertIsNotRepeatable UniqueIsNotChecked KeyIsNotFreedAtTheEnd ClaimDoesNotCharge ClaimDoesNotCheckTheState
     ClaimIgnoresGates LapsedPodMayClaim RecoverForgets RepeatedFinishIsStale BeatRevivesALostPod BeatHidesCancels
     RescueDoesNotCheckTheLease RescueDeclaresNobodyLost SuccessWithoutToken RetryWithoutToken StateIsNotChecked
-    CancelFlagIsIgnored CrashesAreNotCounted ReleaseIsCharged
+    CancelFlagIsIgnored CrashesAreNotCounted ReleaseIsCharged FinishPassesOverTheKept TheFirstRequestIsKept
+    EveryRequestHasItsOwnId TheCapIsIgnored AnswerIgnoresTheClaim TheLastWordWins EarlyAnswerIsForgotten
+    EndOfTheWaitIgnoresTheBeat AnswerKeepsTheCharge
     """.split()  # noqa: SIM905
 )
 TERMINAL = (State.SUCCEEDED, State.FAILED, State.CANCELLED)
@@ -63,7 +79,8 @@ rules = st.none() | st.builds(
     st.sampled_from("aab"),
     st.sampled_from((None, 60.0)),
     st.booleans(),
-    st.sampled_from(("skip", "replace")),
+    st.sampled_from(("skip", "replace", "keep_last", "keep_last")),
+    st.sampled_from((None, 3.0)),
 )
 requests = st.fixed_dictionaries(
     {
@@ -94,6 +111,7 @@ outcomes = st.sampled_from(
         Interrupted(2.0),
     )
 )
+words = st.sampled_from((answering.result(1), answering.result(2), answering.error("no"), answering.again(5.0)))
 backs = st.sampled_from((Interrupted(), Snoozed(1.0), failing(after=1.0)))
 edits = st.sampled_from(
     (
@@ -142,6 +160,10 @@ STEPS_OF_ALL_KINDS: dict[str, tuple[int, dict[str, Any]]] = {
             "lost": st.booleans(),
         },
     ),
+    "park": (3, {"run": newest, "early": st.none() | words, "again": st.booleans()}),
+    "say": (3, {"answer": newest, "word": words, "again": st.booleans()}),
+    "keep_alive": (1, {"answer": newest}),
+    "end_waits": (2, {"given": st.none() | words, "twice": st.booleans()}),
     "edit_queue": (2, {"queue": queues, "edit": edits, "seconds": st.sampled_from((None, 10.0))}),
     "hold": (1, {"again": requests}),
     "prune": (2, {"state": st.sampled_from(TERMINAL)}),
@@ -167,6 +189,7 @@ class Programs(RuleBasedStateMachine):
         self.sent: list[Change] = []
         self.pods: list[str] = []
         self.tokens: list[tuple[str, str]] = []
+        self.answers: list[str] = []
 
     def ask(self, verb: Callable[[Storage], Awaitable[Any]], shape: Callable[[Any], Any] = lambda x: x) -> Any:
         return _stages[0].runner.run(self.trio.ask(verb, shape))
@@ -278,10 +301,16 @@ class Programs(RuleBasedStateMachine):
 
     def apply(self, changes: list[Change], *, obey: bool = True) -> Any:
         self.sent += changes
-        answers = self.ask(lambda storage: storage.apply(changes))
-        refused = [change for change, answer in zip(changes, answers, strict=True) if answer.cancel_wanted]
-        if refused and obey:
-            self.ask(lambda storage: storage.apply([lifecycle.obey_cancel(change) for change in refused]))
+        answers = self.ask(lambda storage: send(storage, changes))
+        told = list(zip(changes, answers, strict=True))
+        instead = [lifecycle.obey_cancel(change) for change, answer in told if answer.cancel_wanted]
+        instead += [
+            lifecycle.take_over(change, answer.kept)
+            for change, answer in told
+            if answer.kept is not UNSET and change.takes is None
+        ]
+        if instead and obey:
+            self.ask(lambda storage: send(storage, instead))
         return answers
 
     def send_again(self, change: int) -> None:
@@ -301,6 +330,56 @@ class Programs(RuleBasedStateMachine):
     def sign_off(self, pod: int) -> None:
         name = self.pod(pod)
         self.ask(lambda storage: storage.sign_off(name))
+
+    # Answers from outside --------------------------------------------------------------------------------------------
+
+    def park(self, run: int, early: Given | None, again: bool) -> None:
+        """A run asks, and waits; perhaps it is answered before. Most of them are stale, and can ask for nothing."""
+        if not self.claimed:
+            return
+        job, id = self.run(run), f"answer-{len(self.answers)}"
+        self.answers.append(id)
+        new = NewAnswer(id=id, job=job.id, claim=job.token or "", timeout=10.0)
+        for _ in range(1 + again):
+            self.ask(lambda storage: storage.open_answer(new))
+        if early is not None:
+            self.say(-1, early, again)
+        change = lifecycle.finish(job, Waits(id), Retry(), 0.5)
+        for _ in range(1 + again):
+            self.apply([change])
+
+    def say(self, answer: int, word: Given, again: bool) -> None:
+        """Said again, it is the same, and changes nothing."""
+        if not self.answers:
+            return
+        id = self.answers[max(answer, -len(self.answers))]
+        told = self.ask(lambda storage: storage.answer(id, word), _said)
+        if again:
+            before = self.rows()
+            second = self.ask(lambda storage: storage.answer(id, word), _said)
+            assert second.outcome == ("same" if told.outcome == "won" else told.outcome)
+            assert self.rows() == before
+
+    def keep_alive(self, answer: int) -> None:
+        if self.answers:
+            id = self.answers[max(answer, -len(self.answers))]
+            self.ask(lambda storage: storage.beat_answer(id), _said)
+
+    def end_waits(self, given: Given | None, twice: bool) -> None:
+        """What the Rescuer does in time; somebody may answer, or keep it alive, after it has looked."""
+        self.wait(11.0, True)
+        found = self.ask(
+            lambda storage: storage.waits_over(100),
+            lambda found: sorted((each.job.id, each.answer.id) for each in found),
+        )
+        changes = [lifecycle.expired(each.job, each.answer.id, 10.0, Retry(), 0.5) for each in found]
+        for each in found[:1]:
+            if given is not None:
+                self.ask(lambda storage, id=each.answer.id: storage.answer(id, given), _said)
+            elif twice:
+                self.ask(lambda storage, id=each.answer.id: storage.beat_answer(id), _said)
+        for _ in range(1 + twice):
+            self.apply(changes)
 
     def abandoned(self, *, expires: bool = False) -> list[Change]:
         found = self.ask(
@@ -350,7 +429,9 @@ class Programs(RuleBasedStateMachine):
                 lifecycle.revive(seen),
                 lifecycle.remove(seen),
             ]
-        elif seen.state is State.RUNNING:
+        elif seen.state is State.WAITING and seen.behind is None:
+            choices = [lifecycle.cancel(seen), lifecycle.move(seen, queue), lifecycle.set_priority(seen, priority)]
+        elif seen.state is State.RUNNING or seen.behind is not None:
             choices = [lifecycle.cancel(seen)]
         else:
             choices = [
@@ -390,6 +471,10 @@ class Programs(RuleBasedStateMachine):
             lambda storage: storage.pods(),
             lambda pods: sorted((pod.card.id, pod.lost, max(0.0, pod.lease_left)) for pod in pods),
         )
+
+
+def _said(told: Answered) -> Any:
+    return told.outcome, told.job, told.released
 
 
 def _id(of: Any) -> str:

@@ -20,7 +20,7 @@ from treadle.executors.thread import ThreadExecutor
 from treadle.hooks import Hooks
 from treadle.ports import Applied, Beaten, Call
 from treadle.runtime.pod import Pod
-from treadle.runtime.trace import entry_of, mask
+from treadle.trace import entry_of, mask
 
 from .conftest import QUICK, World
 from .test_heart import Deaf, Heard, a_heart

@@ -8,7 +8,7 @@ import pytest
 
 from treadle.core.job import Job, State
 from treadle.core.outcome import Fail
-from treadle.runtime.trace import MESSAGE_LIMIT, TEXT_LIMIT, entry_of, mask
+from treadle.trace import MESSAGE_LIMIT, TEXT_LIMIT, entry_of, mask
 
 JOB = Job(id="j", task="t", queue="q", state=State.RUNNING, attempt=2, pod="p", started_at=1.0)
 

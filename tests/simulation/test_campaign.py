@@ -14,18 +14,18 @@ SEEDS = int(os.environ.get("SIMULATION_SEEDS", "500"))
 
 # Where a campaign found each of them first. The search is `make ablations`.
 FOUND_AT = {
-    "fence on finish": 23,
+    "fence on finish": 46,
     "fence on beat": 18,
     "charge at claim": 0,
     "state looked at again in the claim": 0,
     "repeatable enqueue": 19,
     "unique index": 0,
     "repeatable finish": 4,
-    "lease looked at again in the rescue": 88,
+    "lease looked at again in the rescue": 24,
     "release uncharged": 1,
-    "recovery of a claim whose answer was lost": 42,
+    "recovery of a claim whose answer was lost": 7,
     "poison cap": 4,
-    "beat during the drain": 5,
+    "beat during the drain": 1,
     "the storage's clock": 1,
     "one fire for each time": 56,
     "cap of a rate": 2,

@@ -7,7 +7,7 @@ task has one executor), and nobody asks for nothing.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -16,9 +16,10 @@ import pytest
 from tests import postgres_server
 from tests.storages import test_sqlite_agrees as sqlite_agrees
 from tests.storages.test_sqlite_agrees import FILTERS, QUEUES, TASKS
-from treadle.core import lifecycle
+from treadle.core import keeping, lifecycle
 from treadle.core.filter import Filter, parse
-from treadle.ports import Lane, Query, Storage, Want
+from treadle.core.job import Change
+from treadle.ports import Applied, Lane, Query, Storage, Want
 from treadle.storages.memory import MemoryStorage
 from treadle.storages.postgres import PostgresStorage, find
 from treadle.testing.clock import FakeClock
@@ -32,10 +33,27 @@ def rounded(value: Any) -> Any:
     if isinstance(value, float):
         return round(value, 3)
     if isinstance(value, dict):
+        if isinstance(kept := value.get("kept"), str):  # the same request, written by SQL
+            value = {**value, "kept": msgspec.to_builtins(keeping.request_of(kept))}
         return {rounded(key): rounded(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [rounded(each) for each in value]
     return value
+
+
+async def send(storage: Storage, changes: Sequence[Change]) -> Sequence[Applied]:
+    """Apply Changes that were made of what another storage has answered."""
+    return await storage.apply([await _fitting(storage, change) for change in changes])
+
+
+async def _fitting(storage: Storage, change: Change) -> Change:
+    """The same Change in the words of this storage: it keeps the same request, and may write it in another way."""
+    if change.takes is None:
+        return change
+    for holder in await storage.get([change.id]):
+        if rounded({"kept": holder.kept}) == rounded({"kept": change.takes}):
+            return msgspec.structs.replace(change, takes=holder.kept)
+    return change
 
 
 class Program(sqlite_agrees.Program):
@@ -43,6 +61,9 @@ class Program(sqlite_agrees.Program):
         first, second = [await verb(storage) for storage in self.storages]
         assert rounded(msgspec.to_builtins(shape(second))) == rounded(msgspec.to_builtins(shape(first)))
         return first
+
+    async def send(self, storage: Storage, changes: Sequence[Change]) -> Sequence[Applied]:
+        return await send(storage, changes)
 
     async def claim(self) -> None:
         draw = self.random

@@ -49,15 +49,17 @@ def a_transaction(kind: str) -> Iterator[tuple[Any, Any, Any]]:
     else:
         sqlalchemy = pytest.importorskip("sqlalchemy")
         engine = sqlalchemy.create_engine(sqlalchemy_url("psycopg"))
-        if kind == "session":
-            orm = pytest.importorskip("sqlalchemy.orm")
-            with orm.Session(engine) as session:
-                yield session, session.commit, session.rollback
-        else:
-            with engine.connect() as connection:
-                connection.begin()
-                yield connection, connection.commit, connection.rollback
-        engine.dispose()
+        try:
+            if kind == "session":
+                orm = pytest.importorskip("sqlalchemy.orm")
+                with orm.Session(engine) as session:
+                    yield session, session.commit, session.rollback
+            else:
+                with engine.connect() as connection:
+                    connection.begin()
+                    yield connection, connection.commit, connection.rollback
+        finally:
+            engine.dispose()
 
 
 def _django(django: Any) -> Iterator[tuple[Any, Any, Any]]:

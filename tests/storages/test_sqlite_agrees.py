@@ -14,10 +14,10 @@ from treadle.core import lifecycle, operation
 from treadle.core.backoff import Retry
 from treadle.core.balance import Share
 from treadle.core.filter import Filter, parse
-from treadle.core.job import Change, Job, NewJob, QueueChange, State, UniqueClaim
+from treadle.core.job import Change, Job, NewJob, OnConflict, QueueChange, State, UniqueClaim
 from treadle.core.outcome import Interrupted, Snoozed, Stopped, Succeeded, Throttled, TimedOut
 from treadle.core.pod import PodStats, Wish
-from treadle.ports import Lane, Query, RunReport, Storage, Want
+from treadle.ports import Applied, Lane, Query, RunReport, Storage, Want
 from treadle.runtime.services.operator import work
 from treadle.storages.memory import MemoryStorage
 from treadle.storages.sqlite import SQLiteStorage, find
@@ -127,7 +127,8 @@ class Program:
         if draw.random() < 0.4:
             period = draw.choice((None, None, 20.0))
             held = period is not None and draw.random() < 0.5
-            rule = UniqueClaim(draw.choice("abc"), period, held, draw.choice(("skip", "replace")))
+            on_conflict: OnConflict = draw.choice(("skip", "replace", "keep_last", "keep_last"))
+            rule = UniqueClaim(draw.choice("abc"), period, held, on_conflict, draw.choice((None, None, 12.0)))
         return NewJob(
             id=an_id(),
             task=draw.choice(TASKS),
@@ -176,15 +177,23 @@ class Program:
         if self.changes and draw.random() < 0.3:
             changes.append(draw.choice(self.changes))
         self.changes += changes
-        answers = await self.both(lambda storage: storage.apply(changes))
+        answers = await self.both(lambda storage: self.send(storage, changes))
         for change, answer in zip(changes, answers, strict=True):
             if answer.cancel_wanted:
                 obeyed = lifecycle.obey_cancel(change)
-                await self.both(lambda storage, obeyed=obeyed: storage.apply([obeyed]))
+                await self.both(lambda storage, obeyed=obeyed: self.send(storage, [obeyed]))
+            elif answer.kept is not msgspec.UNSET and change.takes is None:
+                taken = lifecycle.take_over(change, answer.kept)
+                await self.both(lambda storage, taken=taken: self.send(storage, [taken]))
+
+    async def send(self, storage: Storage, changes: Sequence[Change]) -> Sequence[Applied]:
+        return await storage.apply(changes)
 
     def change(self) -> Change | None:
         draw = self.random
         job = draw.choice(self.seen[-30:])
+        if job.behind is not None:  # no job yet: nobody runs it
+            return lifecycle.cancel(job)
         follow_ups = tuple(self.job() for _ in range(draw.choice((0, 0, 0, 1))))
         outcomes = (
             Succeeded("1"),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from treadle import App, Context, Retry, Snooze
+from treadle import App, Context, Retry, Snooze, Wait
 from treadle.testing.kit import Jobs, UnexpectedFailure
 
 app = App("sqlite:///never-made.db")
@@ -26,6 +26,14 @@ async def welcome(ctx: Context, user_id: int, name: str = "Ada") -> str:
 def weekly() -> None:
     ran.append("weekly")
     raise Snooze("7d")
+
+
+@app.task(retry=Retry.fixed("10s", max_attempts=2, jitter=0))
+async def pay(ctx: Context) -> Any:
+    if ctx.has_answer:
+        return await ctx.answer()
+    ran.append(await ctx.answer_token("1h"))
+    raise Wait(ran[-1])
 
 
 @pytest.fixture(autouse=True)
@@ -113,3 +121,25 @@ def test_an_app_made_during_the_test_is_taken_over_on_request(jobs: Jobs) -> Non
 
 def test_a_task_is_still_its_function() -> None:
     assert app.find(welcome.name) is welcome
+
+
+@pytest.mark.anyio
+async def test_a_test_answers_what_its_jobs_wait_for(jobs: Jobs) -> None:
+    handle = await pay.enqueue()
+    await jobs.drain()
+    assert (await handle.status()).state == "waiting"
+    await app.answers.give(ran[0], "paid")
+    await jobs.drain()
+    assert await handle.result() == "paid"
+
+
+@pytest.mark.anyio
+async def test_waits_are_over_as_the_clock_moves(jobs: Jobs) -> None:
+    handle = await pay.enqueue()
+    await jobs.advance("59m")
+    assert (await handle.status()).state == "waiting"
+    with pytest.raises(UnexpectedFailure, match="no answer came within 1h"):
+        await jobs.advance("1m")
+    await jobs.advance("2h", expect_failures=True)
+    job = await handle.status()
+    assert (job.state, [error.kind for error in job.errors]) == ("failed", ["expired", "expired"])

@@ -104,3 +104,33 @@ app.queue("mail", speed=3)  # error
 
 
 app.queue("mail", backoff="custom")  # error
+
+
+@app.task(batch=10, within="2s")
+async def index(items: list[int]) -> None: ...
+
+
+async def gathered() -> None:
+    await index.enqueue("a")  # error
+    await index.enqueue([1, 2])  # error
+    await index.enqueue(1, 2)  # error
+    Unique(on_conflict="keep")  # error
+
+
+@app.task(batch=10)  # error
+async def one(item: int) -> None: ...
+
+
+@app.command("/bin/echo", "{word}")
+def say(word: str) -> None: ...
+
+
+async def outside() -> None:
+    await say.enqueue(1)  # error
+    await say.enqueue()  # error
+    await say.enqueue("a", times=2)  # error
+
+
+app.command("/bin/echo", stdout="x")  # error
+app.pool("thumbs", "/usr/bin/node worker.js", sizes=2)  # error
+app.http("https://hooks.example.com/x", follow_redirects=True)  # error

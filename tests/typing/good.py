@@ -13,6 +13,8 @@ from typing import Any, assert_type
 from treadle import (
     App,
     AsyncTask,
+    BatchContext,
+    BatchTask,
     Call,
     Cancel,
     Context,
@@ -190,3 +192,82 @@ async def edited() -> None:
     assert_type(queue.max_workers, int | None)
     for task in await app.catalog.tasks():
         assert_type(task.drift, tuple[str, ...])
+
+
+@app.task(batch=100, within="2s", queue="search", unique=Unique.debounced("5s", cap="1m"))
+async def index(items: list[User]) -> None: ...
+
+
+@app.task(batch=10)
+async def measure(ctx: BatchContext, items: list[str]) -> list[int | Exception]:
+    ctx.jobs[0].follow(index.bind(User(1)))
+    return [len(item) if item else Fail("empty") for item in items]
+
+
+@app.task(batch=10, within=timedelta(seconds=1))
+def square(items: list[int]) -> list[float]:
+    return [float(n * n) for n in items]
+
+
+@app.task(batch=10)
+def count(ctx: BatchContext[State], items: list[int]) -> None:
+    assert_type(ctx.state, State)
+
+
+async def gathered() -> None:
+    assert_type(index, BatchTask[User, None])
+    assert_type(square, BatchTask[int, float])
+    assert_type(await index.enqueue(User(1)), Handle[None])
+    assert_type(await (await square.using(delay="5m").enqueue(3)).result(), float)
+    assert_type(square.bind(3), Call[float])
+    assert_type(count.enqueue_sync(1), Handle[None])
+    await measure.using(unique=Unique(on_conflict="keep_last")).enqueue("a")
+    await app.enqueue_many(square.bind(n) for n in range(3))
+    await index([User(1)])
+
+
+@app.task
+async def long(ctx: Context) -> None:
+    async for page in ctx.iterate(range(10), key=lambda page: page):
+        assert_type(page, int)
+        await ctx.progress(page, 10, "pages", {"page": page})
+        await ctx.progress(0.5, "half of it")
+        await ctx.checkpoint({"page": page})
+    async for line in ctx.iterate(lambda after: ["a", "b"], key=str.upper, name="lines"):
+        assert_type(line, str)
+    done: int = await ctx.resume(0)
+    last = await ctx.last_progress()
+    ctx.set_meta(done=done, share=None if last is None else last.share)
+    for name in ctx.iterate_sync(["a", "b"], every="5s"):
+        assert_type(name, str)
+    assert_type([line.text for line in await app.jobs.logs(ctx.job_id, after=5)], list[str])
+
+
+@app.command("/usr/bin/convert", "{src}", "-resize", "{size}", exits={75: "throttle 30s"}, memory="1GiB", retry=3)
+def scale(src: str, size: int = 100) -> str:
+    raise NotImplementedError
+
+
+thumbs = app.pool("thumbs", ["/usr/bin/node", "worker.js"], size=2, heartbeat="10s")
+
+
+@thumbs.task
+def make_thumb(source: str) -> list[str]:
+    raise NotImplementedError
+
+
+@thumbs.task(name="thumbs.forget", retry=3)
+def forget_thumb(source: str) -> None: ...
+
+
+@app.http("https://hooks.example.com/x", secret="$HOOK_SECRET", timeout="10s", answers=timedelta(hours=1))
+def notify_service(order: int) -> dict[str, int]:
+    raise NotImplementedError
+
+
+async def outside() -> None:
+    assert_type(await (await scale.enqueue("a.png")).result(), str)
+    assert_type(await scale.using(delay="5m").enqueue("a.png", size=3), Handle[str])
+    assert_type(make_thumb.bind("a.png"), Call[list[str]])
+    assert_type(forget_thumb.enqueue_sync(source="a.png"), Handle[None])
+    assert_type(await (await notify_service.enqueue(7)).result(), dict[str, int])

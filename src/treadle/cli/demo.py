@@ -41,12 +41,20 @@ Next, with the app.py of the README (it is also in examples/hello):
   treadle worker -A app:app -q mail:20    # serve its queue
   treadle enqueue app.welcome name=Ada    # ask for a job, in a second terminal
   treadle jobs find                       # see what became of it
+  treadle demo --web                      # this again, in the dashboard
 """
 
 
-@verb("demo", "treadle demo", "treadle demo --keep    # and look around in what it left")
+@verb(
+    "demo",
+    "treadle demo",
+    "treadle demo --web     # watch it in the dashboard, which stays open",
+    "treadle demo --keep    # and look around in what it left",
+)
 @click.option("--keep", is_flag=True, help="Keep the database and the workers' logs.")
-def demo(call: Invocation, keep: bool) -> int:
+@click.option("--web", is_flag=True, help="Open the dashboard on it, and keep it open until Ctrl-C.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="Of the dashboard. Default 8181; 0 takes a free one.")
+def demo(call: Invocation, keep: bool, web: bool, port: int | None) -> int:
     """See it work: about 20 seconds of a small shop's jobs.
 
     A new SQLite file, two worker processes, hundreds of jobs, and what goes wrong in a week: refusals, retries, a
@@ -58,7 +66,17 @@ def demo(call: Invocation, keep: bool) -> int:
     folder = Path(tempfile.mkdtemp(prefix="treadle-demo-"))
     try:
         with _stage(folder):
-            return _run(call.out, folder, keep)
+            if not web:
+                return _run(call.out, folder, keep)
+            from .demo_web import dashboard, keep_open
+
+            with dashboard(call.out, _url(folder), port) as at:
+                code = _run(call.out, folder, keep)
+                if code == DONE:
+                    from .demo_tasks import app
+
+                    keep_open(call.out, app, at)
+                return code
     finally:
         if keep:
             _say_where(call.out, folder)
@@ -169,6 +187,7 @@ def _as_json(scene: Scene, ending: Ending, url: str | None) -> dict[str, Any]:
 
 def _say_where(out: Output, folder: Path) -> None:
     out.say(f"\nKept, with the workers' logs: {folder}\n")
+    out.say("  treadle web --url " + _url(folder) + "    # the dashboard")
     for command in ("jobs find 'state:failed'", "jobs find 'error:\"is gone\"'", "queues list"):
         out.say(f"  treadle {command} --url {_url(folder)}")
 

@@ -337,6 +337,8 @@ class Scene:
         took = max(0.0, took - killed_at)
         self.figures["rescue_seconds"] = round(took, 3)
         self._tell("rescue", f"rescued {len(crashed)} jobs {_span(took)} after kill -9: they run again")
+        if page := max((int(job.progress.done) for job in crashed if job.progress is not None), default=0):
+            self._tell("go on", f"a report had {page} of {shop.PAGES} pages: ctx.iterate goes on behind them")
         await self._rest()
         new = self._workers.start()
         # It may also come too late to find work, on a machine that is very slow to start it.

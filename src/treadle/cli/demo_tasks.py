@@ -21,6 +21,7 @@ QUEUES: Final = {"mail": 2, "images": 2, "webhooks": 2, "reports": 4, "sms": 1, 
 
 SMS_REFUSES: Final = "sms-provider-refuses"
 EXPORT: Final = "export.csv"
+PAGES: Final = 10  # of a report
 
 app = App()
 
@@ -49,8 +50,10 @@ async def deliver(ctx: Context, event_id: int, refusals: int = 0) -> None:
 
 
 @app.task(name="reports.monthly", queue="reports")
-async def monthly(customer: str, seconds: float = 2.0) -> None:
-    await asyncio.sleep(seconds)
+async def monthly(ctx: Context, customer: str, seconds: float = 2.0) -> None:
+    async for page in ctx.iterate(range(1, PAGES + 1), every=0):  # after a crash it goes on behind the last one
+        await asyncio.sleep(seconds / PAGES)
+        await ctx.progress(page, PAGES, f"page {page} of {PAGES}")
 
 
 @app.task(name="reports.export", queue="reports")

@@ -27,6 +27,7 @@ WORDS: Final = {
     "fail": "red",
     "kill -9": "red",
     "rescue": "green",
+    "go on": "green",
     "done": "green",
 }
 _WORD_WIDTH: Final = max(map(len, WORDS))

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from msgspec.structs import replace
 
-from .. import __version__
+from .. import __version__, checks
 from ..config import SETTINGS, Config, masked, shown
-from ..core import warnings
 from ..core.errors import SchemaTooNew, SchemaTooOld, StorageUnavailable
-from . import checks
 from .command import Invocation, verb
 from .errors import DONE, UNHEALTHY
 from .target import url_of, with_any_schema, with_storage
 
 if TYPE_CHECKING:
-    from ..app import App
     from ..ports import Fact
 
 MARKS: Final = {"ok": ("✓", "green"), "warn": ("!", "yellow"), "error": ("✗", "red")}
@@ -54,34 +49,11 @@ def examine(config: Config) -> list[Fact]:
     except StorageUnavailable as error:
         return [checks.unreachable(str(error))]
     try:
-        return facts + with_storage(config, _examine)
+        return facts + with_storage(config, checks.examine)
     except SchemaTooOld:
         return facts  # checks.schema has said so
     except StorageUnavailable as error:
         return [*facts, checks.unreachable(str(error))]
-
-
-async def _examine(app: App) -> list[Fact]:
-    pods, queues = await app.pods.list(), await app.queues.list()
-    newest = await app.jobs.find("", limit=1)
-    unknown = warnings.find((), await app.storage.pods(), await app.storage.due_tasks())
-    stuck = await app.jobs.count("is:stuck")
-    now, schedules = await app.storage.schedules()
-    has_pods = any(pod.live for pod in pods)
-    return [
-        *(_coded(fact) for fact in await app.storage.facts() if fact.code != "schema"),
-        checks.clock(time.time(), newest.jobs[0] if newest.jobs else None, pods),
-        *checks.pods(pods),
-        *checks.queues(queues),
-        *checks.schedules(schedules, now, has_leader=any(pod.leader and pod.live for pod in pods)),
-        *checks.tasks(unknown, has_pods=has_pods),
-        checks.stuck(stuck, has_pods=has_pods),
-    ]
-
-
-def _coded(fact: Fact) -> Fact:
-    """A storage calls its facts by short names of its own; towards people every code begins alike."""
-    return replace(fact, code=checks.PREFIX + fact.code.upper())
 
 
 def _print(call: Invocation, facts: Iterable[Fact]) -> None:

@@ -12,7 +12,9 @@ import click
 from ..config import Config
 from ..core import ids, names, payload
 from ..core.errors import PayloadError, UnknownTask
-from . import target
+from ..core.job import OnConflict
+from ..core.unique import Unique
+from . import target, waiting
 from .command import Invocation, verb
 from .params import DURATION, INSTANT, QUEUE
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     "enqueue",
     "treadle enqueue welcome user_id=42 --delay 5m",
     """treadle enqueue report '{"month": "2026-10"}' --queue reports --wait""",
+    "treadle enqueue reindex shop=berlin --unique index:berlin --debounce 5s --cap 1m",
 )
 @click.argument("task")
 @click.argument("arguments", nargs=-1, metavar="[JSON | NAME=VALUE …]")
@@ -33,6 +36,13 @@ if TYPE_CHECKING:
 @click.option("--queue", type=QUEUE, help="Another queue than the task's own.")
 @click.option("--priority", type=click.IntRange(-100, 100), help="-100 to 100, higher first.")
 @click.option("--unique", metavar="KEY", help="At most one live job with this key.")
+@click.option(
+    "--on-conflict",
+    type=click.Choice(["skip", "replace", "keep_last"]),
+    help="What becomes of it if the key is held. Without --unique the key is made of the task and its arguments.",
+)
+@click.option("--debounce", type=DURATION, help="Run once nobody has asked for so long; the newest request counts.")
+@click.option("--cap", type=DURATION, help="Put it off by --debounce no longer than so long after the first request.")
 @click.option("--tag", "tags", multiple=True, help="May be given several times.")
 @click.option("--reason", help="Why; kept with the job.")
 @click.option("--max-attempts", type=click.IntRange(1), metavar="N")
@@ -52,6 +62,9 @@ def enqueue(
         raise click.UsageError("--delay and --at exclude each other")
     if options["id"] is not None and not ids.is_id(options["id"]):
         raise click.UsageError("--id must be a UUID in its usual form")
+    options["unique"] = _rule(
+        options.pop("unique"), options.pop("on_conflict"), options.pop("debounce"), options.pop("cap")
+    )
     config = call.config()
     app, remark = app_for(config, task, "enqueued")
     given = {name: value for name, value in options.items() if value is not None and value != ()}
@@ -63,6 +76,19 @@ def enqueue(
             raise click.UsageError(str(error)) from error
 
     asyncio.run(_enqueue(call, app, ask, remark, wait or timeout_wait is not None, timeout_wait))
+
+
+def _rule(
+    key: str | None, on_conflict: OnConflict | None, debounce: float | None, cap: float | None
+) -> Unique | str | None:
+    if on_conflict is None and debounce is None and cap is None:
+        return key
+    if on_conflict == "skip" and debounce is not None:
+        raise click.UsageError("--debounce replaces or keeps the newest request: leave out --on-conflict skip")
+    try:
+        return Unique(key=key, on_conflict=on_conflict or "skip", debounce=debounce, cap=cap)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
 
 
 async def _enqueue(
@@ -77,7 +103,9 @@ async def _enqueue(
         handle = await ask()
         if remark:
             call.out.warn(remark)
-        if handle.outcome != "inserted":
+        if handle.outcome == "kept":
+            call.out.say("kept: a live job holds the key; this one takes over when that one's run has ended")
+        elif handle.outcome != "inserted":
             call.out.say(f"{handle.outcome}: a live job holds the key")
         if not wait:
             if call.out.as_json:
@@ -86,7 +114,8 @@ async def _enqueue(
                 call.out.line(handle.id)
             return
         call.out.say(f"{handle.id}: waiting for its end")
-        result = await handle.result(timeout)
+        async with waiting.bar_of(call, app, handle.id):
+            result = await handle.result(timeout)
         if call.out.as_json:
             call.out.data({"id": handle.id, "outcome": handle.outcome, "state": "succeeded", "result": result})
         else:

@@ -15,6 +15,7 @@ from typing import Final
 import click
 
 from ..core.errors import (
+    AnswerNotFound,
     ConfigError,
     FilterError,
     JobNotFound,
@@ -47,6 +48,7 @@ _CODES: Final[tuple[tuple[type[TreadleError], int, str], ...]] = (
     (PayloadError, USAGE, ""),
     (UnknownTask, USAGE, ""),
     (UnknownLimit, NOT_FOUND, "`treadle limits list` has them"),
+    (AnswerNotFound, NOT_FOUND, ""),
     (JobNotFound, NOT_FOUND, "`treadle jobs find` lists what is there"),
     (OperationNotFound, NOT_FOUND, "`treadle operations list` has them"),
     (ScheduleNotFound, NOT_FOUND, "`treadle schedules list` has them"),

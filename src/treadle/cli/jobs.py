@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from . import bulk, members, shared
+from . import bulk, joblogs, members, shared
 from .command import Invocation, Verbs
 from .output import printable
 from .params import DURATION, INSTANT, QUEUE
@@ -18,10 +18,12 @@ from .timeline import timeline
 
 if TYPE_CHECKING:
     from ..app import App
+    from ..core.logline import LogView
     from ..core.view import ErrorView, JobView
 
 PAGE: Final = 500
 _MESSAGE: Final = 60
+_LINES: Final = 10  # of its log, that `show` shows
 
 jobs = Verbs(
     "jobs",
@@ -29,6 +31,8 @@ jobs = Verbs(
     examples=("treadle jobs find 'state:failed age:<1h'", "treadle jobs revive 'state:failed error:Timeout' --dry-run"),
 )
 jobs.add_command(timeline)
+jobs.add_command(joblogs.logs)
+jobs.add_command(joblogs.tail)
 jobs.aliases = {"retry": "revive", "remove": "delete"}
 
 
@@ -83,20 +87,32 @@ def find(call: Invocation, filter: Sequence[str], limit: int) -> None:
 @jobs.verb("show", "treadle jobs show 019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11")
 @click.argument("id")
 def show(call: Invocation, id: str) -> None:
-    """Show one job with its arguments, its result and all its errors."""
-    job = with_storage(call.config(), lambda app: app.jobs.get(id))
+    """Show one job with its arguments, its result, all its errors, its progress and the last lines of its log."""
+
+    async def look(app: App) -> tuple[JobView, Sequence[LogView]]:
+        job = await app.jobs.get(id)
+        return job, () if call.out.as_json else await app.jobs.logs(id, limit=_LINES)
+
+    job, lines = with_storage(call.config(), look)
+    from ..core.progress import words
     from ..core.view import as_json
 
     if call.out.as_json:
         call.out.data(as_json(job))
         return
     plain = {name: value for name, value in as_json(job).items() if name not in {"error", "errors"}}
+    if job.progress is not None:
+        plain["progress"] = words(job.progress)
     call.out.fields((name, _text(value)) for name, value in plain.items() if value not in (None, [], {}))
     for error in job.errors:
         call.out.line("")
         call.out.line(f"attempt {error.attempt}: {error.kind}  {shared.moment(error.ended_at)}".rstrip())
         for line in printable(error.trace or _error(error)).rstrip().splitlines():
             call.out.line(f"  {line}")
+    if lines:
+        call.out.line("")
+        for each in lines:
+            call.out.line(joblogs.text_of(call, each))
 
 
 @jobs.verb("explain", "treadle jobs explain 019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11")

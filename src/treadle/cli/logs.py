@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
-from ..runtime.trace import mask
+from ..trace import mask
 
 # What every record has. All else was put there on purpose (job_id, task, queue …), and is kept.
 _ORDINARY: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}

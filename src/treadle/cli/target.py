@@ -115,7 +115,9 @@ def load_app(config: Config) -> App:
         return found
     _hand_on(config)
     module_name, _, attribute = config.app.partition(":")
-    return _at_home(_attribute(_module(module_name, config.app), attribute or "app"), config)
+    app = _at_home(_attribute(_module(module_name, config.app), attribute or "app"), config)
+    app.origin = f"{module_name}:{attribute or 'app'}"
+    return app
 
 
 def discover(config: Config) -> App | None:
@@ -129,6 +131,7 @@ def discover(config: Config) -> App | None:
         if path.is_file() and _HAS_APP.search(path.read_text("utf-8", "replace")):
             found = getattr(_module(place, place), "app", None)
             if isinstance(found, App):
+                found.origin = f"{place}:app"
                 return _at_home(found, config)
     return None
 

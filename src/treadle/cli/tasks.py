@@ -37,8 +37,11 @@ def list_(call: Invocation) -> None:
         call.out.say("no tasks: a worker tells of those that it knows when it starts")
         return
     call.out.table(
-        ("task", "queue", "pods", "owner", "note", "description"),
-        [(task.name, task.queue, str(len(task.pods)), task.owner, _note(task), task.description) for task in found],
+        ("task", "queue", "executor", "pods", "owner", "note", "description"),
+        [
+            (task.name, task.queue, task.executor, str(len(task.pods)), task.owner, _note(task), task.description)
+            for task in found
+        ],
     )
 
 
@@ -61,7 +64,7 @@ def show(call: Invocation, name: str) -> None:
 
 def _fields(task: TaskView) -> Iterator[tuple[str, str]]:
     yield "task", task.name
-    for field in ("queue", "description", "owner", "docs"):
+    for field in ("queue", "executor", "description", "owner", "docs"):
         if said := getattr(task, field):
             yield field, said
     if task.tags:

@@ -25,6 +25,7 @@ from .params import DURATION
     "treadle worker -q reports --processes 4 --log-format json",
     "treadle worker -q default --burst        # drain what is due, then end",
     "treadle worker -q default --health 127.0.0.1:9464",
+    "treadle worker -q default --web          # with the dashboard, on 127.0.0.1:8181",
 )
 @click.option(
     "-q",
@@ -39,12 +40,28 @@ from .params import DURATION
 @click.option("--burst", is_flag=True, help="Drain what is due, then end.")
 @click.option("--grace", type=DURATION, help="How long running jobs may take to end at a stop. Default 25s.")
 @click.option("--threads", type=int, metavar="N", help="How many `def` tasks run at once.")
+@click.option("--children", type=int, metavar="N", help='How many executor="process" tasks run at once.')
 @click.option("--health", metavar="ADDR", help="Answer /healthz, /readyz and /metrics there: 127.0.0.1:9464.")
+@click.option(
+    "--web",
+    is_flag=False,
+    flag_value="",
+    metavar="[ADDR]",
+    help="Serve the dashboard too, by default on 127.0.0.1:8181; any other address needs a token file.",
+)
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
 @click.option("--log-format", metavar="FORMAT", help="text or json.")
 @click.option("--no-lead", is_flag=True, help="Never take the leader's duties.")
 @click.option("--parent", type=int, hidden=True)
-def worker(call: Invocation, processes: int, burst: bool, no_lead: bool, parent: int | None, **flags: object) -> int:
+def worker(
+    call: Invocation,
+    processes: int,
+    burst: bool,
+    no_lead: bool,
+    parent: int | None,
+    web: str | None,
+    **flags: object,
+) -> int:
     """Serve queues until a signal comes.
 
     First signal: running jobs may end. Second: they are given back at once. Third: leave.
@@ -55,22 +72,28 @@ def worker(call: Invocation, processes: int, burst: bool, no_lead: bool, parent:
     if "worker" in config.disable:
         call.out.say(f"the worker is switched off (disable, {config.sources['disable']})")
         return DONE
+    if processes > 1 and web is not None:
+        raise ConfigError("--web is for one process: beside several, run `treadle web`")
     if processes > 1:
         return _supervise(call, config, processes, burst)
     if parent is not None:
         from .supervisor import die_with
 
         die_with(parent)
-    return _serve(config, burst, leads=not config.no_lead and "services" not in config.disable)
+    return _serve(call, config, burst, web, leads=not config.no_lead and "services" not in config.disable)
 
 
-def _serve(config: Config, burst: bool, leads: bool) -> NoReturn:
+def _serve(call: Invocation, config: Config, burst: bool, web: str | None, leads: bool) -> NoReturn:
     from ..runtime.main import run_worker
     from . import logs
 
     app = target.load_app(config)
     logs.configure(config.log_level, config.log_format)
     app.heed(config.queues)
+    if web is not None and "web" not in config.disable:
+        from .web import beside
+
+        beside(call, app, config, web)
     named = config if config.worker_prefix is not None else dataclasses.replace(config, worker_prefix=app.name)
     run_worker(
         app,

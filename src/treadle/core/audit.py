@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct
 
 from .job import QueueChange
 
-_TOLD: Final = frozenset({"name", "version", "by", "audit", "paused", "paused_by", "pause_reason"})
+_TOLD: Final = frozenset({"name", "version", "by", "audit", "told", "paused", "paused_by", "pause_reason"})
 
 
 class AuditLine(Struct, frozen=True, kw_only=True):
@@ -33,6 +33,7 @@ def of_queue(change: QueueChange) -> AuditLine | None:
     if change.audit is None:
         return None
     given = {name: value for name in change.__struct_fields__ if (value := getattr(change, name)) is not UNSET}
+    said = [f"{name} {value}" for name, value in given.items() if name not in _TOLD]
     act = "set" if "paused" not in given else "pause" if given["paused"] else "resume"
     return AuditLine(
         id=change.audit,
@@ -40,5 +41,5 @@ def of_queue(change: QueueChange) -> AuditLine | None:
         subject=change.name,
         by=change.by,
         reason=given.get("pause_reason"),
-        detail=", ".join(f"{name} {value}" for name, value in given.items() if name not in _TOLD),
+        detail=", ".join([*said, *([f"({change.told})"] if change.told else [])]),
     )

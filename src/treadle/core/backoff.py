@@ -15,9 +15,11 @@ from typing import Final, Literal, TypeAlias, cast
 from .duration import Duration, seconds
 from .job import RetryOverride
 from .names import check_attempts
+from .outcome import Elsewhere
 
 ExceptionClass: TypeAlias = type[BaseException]
 ExceptionClasses: TypeAlias = tuple[ExceptionClass, ...] | ExceptionClass
+_Classes: TypeAlias = tuple[ExceptionClass, ...]  # as a Retry keeps them
 Curve: TypeAlias = Literal["exponential", "fixed", "linear", "custom"]
 Function: TypeAlias = Callable[[int, BaseException | None], Duration | None]
 
@@ -163,9 +165,9 @@ def delay(retry: Retry, attempt: int, chance: float) -> float:
 def decide(retry: Retry, attempt: int, exception: BaseException | None, chance: float) -> Decision:
     """What follows a failed attempt, as far as the rule can say: the attempts may be used up all the same."""
     if exception is not None:
-        if isinstance(exception, retry.give_up_on):
+        if _is_one_of(exception, retry.give_up_on):
             return Decision(None)
-        if retry.retry_on is not None and not isinstance(exception, retry.retry_on):
+        if retry.retry_on is not None and not _is_one_of(exception, retry.retry_on):
             return Decision(None)
     if retry.function is None:
         return Decision(delay(retry, attempt, chance))
@@ -190,6 +192,13 @@ def table(retry: Retry) -> list[tuple[int, float]]:
             break
         rows.append((attempt, rest))
     return rows
+
+
+def _is_one_of(exception: BaseException, classes: ExceptionClasses) -> bool:
+    """As `except` matches; one that was raised in another process is known by the names of its classes."""
+    if not isinstance(exception, Elsewhere):
+        return isinstance(exception, classes)
+    return any(f"{each.__module__}.{each.__qualname__}" in exception.types for each in cast("_Classes", classes))
 
 
 def _capped(retry: Retry, attempt: int) -> float:

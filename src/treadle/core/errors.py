@@ -96,8 +96,32 @@ class JobCancelled(TreadleError):
     """`Handle.result()` of a job that was cancelled."""
 
 
+class ClaimLost(TreadleError):
+    """The run's claim is no longer its own: the job was rescued, or has ended. What it was about to write is not."""
+
+
 class ResultTimeout(TreadleError):
     """`Handle.result(timeout=…)`: the job did not end in time. It goes on."""
+
+
+class AnswerNotFound(TreadleError):
+    """Nobody waits, or has ever waited, for an answer with this token."""
+
+
+class AnswerStale(TreadleError):
+    """An answer for an attempt that is over: its job was retried, cancelled or has ended since."""
+
+
+class AnswerExpired(TreadleError):
+    """`await ctx.answer(token)`: nobody answered in time. Not caught, it ends the attempt as `expired`."""
+
+
+class AnswerFailed(TreadleError):
+    """`await ctx.answer()`: whoever was asked says that it failed. `error` is what they said, mostly text."""
+
+    def __init__(self, message: str, error: object = None) -> None:
+        super().__init__(message)
+        self.error = error
 
 
 class StorageUnavailable(TreadleError):

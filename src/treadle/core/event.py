@@ -34,6 +34,8 @@ EventName = Literal[
     "moved",
     "reprioritised",
     "replaced",
+    "waiting",
+    "answered",
 ]
 MOST_BUFFERED: Final = 50_000
 LONGEST_DETAIL: Final = 500
@@ -44,6 +46,7 @@ WRITTEN: Final[dict[Why, EventName]] = {
     "snoozed": "snoozed",
     "throttled": "throttled",
     "released": "released",
+    "waits": "waiting",
     "cancel_asked": "cancel_asked",
     "revived": "revived",
     "rescheduled": "rescheduled",
@@ -143,6 +146,8 @@ _ORDER: Final[dict[EventName, int]] = {
     "snoozed": 4,
     "throttled": 4,
     "released": 4,
+    "waiting": 4,
+    "answered": 5,
     "failed": 5,
     "cancelled": 5,
     "succeeded": 5,

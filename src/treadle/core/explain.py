@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from . import lifecycle
+from . import keeping, lifecycle
 from .backoff import Retry
 from .duration import words
 from .job import DEFAULT_MAX_ATTEMPTS, POISON_CRASHES, Job, State
@@ -70,8 +70,16 @@ def explain(evidence: Evidence) -> Explanation:
             return _running(evidence)
         case State.SUCCEEDED | State.FAILED | State.CANCELLED:
             return _ended(job)
+        case State.WAITING if job.behind is not None:
+            text = f"it is kept behind job {job.behind}, and becomes a job when that one's run has ended"
+            return _answer(job, (Cause(code="kept", text=text),), blocked=False)
         case State.WAITING:
-            cause = Cause(code="waiting", text="it waits for an answer from outside", until=job.deadline)
+            text = f"it waits for an outside answer until{_at(job.deadline).removeprefix(' at')}"
+            if job.deadline is None or not _at(job.deadline):
+                text = "it waits for an outside answer"
+            elif job.deadline <= now:
+                text = "it has waited in vain for an outside answer: its attempt is being ended"
+            cause = Cause(code="waiting", text=text, until=job.deadline)
             return _answer(job, (cause,), blocked=False)
         case State.SCHEDULED:
             first = Cause(code="scheduled", text=_why_later(job, evidence.queue, now), until=job.run_at)
@@ -103,6 +111,8 @@ def _running(evidence: Evidence) -> Explanation:
         )
     if job.cancel_wanted:
         causes.append(Cause(code="cancel-wanted", text="a cancel was asked for; the task has not stopped yet"))
+    if (kept := keeping.id_of(job.kept)) is not None:
+        causes.append(Cause(code="keeps", text=f"job {kept} is kept behind it, and takes over when this run has ended"))
     if job.deadline is not None:
         late = now > job.deadline
         text = "its deadline has passed: it is being stopped" if late else "it is stopped at its deadline"

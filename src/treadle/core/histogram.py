@@ -52,7 +52,7 @@ class Histogram(Struct):
             return
         total, longest = sum(values), max(values)
         if min(values) > LEAST and longest < MOST and not isnan(total):
-            found = Counter([int(log(value) * _SCALE + _SHIFT) for value in values])
+            found = Counter([int(each * _SCALE + _SHIFT) for each in map(log, values)])
         else:
             values = [min(value, MOST) if value > LEAST else 0.0 for value in values]
             found = Counter([int(log(value) * _SCALE + _SHIFT) if value else 0 for value in values])

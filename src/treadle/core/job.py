@@ -32,11 +32,12 @@ TERMINAL: Final = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED})
 CLAIMABLE: Final = frozenset({State.SCHEDULED, State.READY})
 
 ErrorKind = Literal["error", "timeout", "worker_lost", "poison", "undecodable", "expired", "cancelled", "limit"]
-OnConflict = Literal["skip", "replace"]
+OnConflict = Literal["skip", "replace", "keep_last"]
 
 DEFAULT_MAX_ATTEMPTS: Final = 10
 DEFAULT_TIMEOUT: Final = 3600.0
 NO_TIMEOUT: Final = 0.0
+NEVER: Final = 253_402_300_799.0  # the end of the year 9999: when a job is due that waits for something else than time
 POISON_CRASHES: Final = 3
 ERRORS_KEPT: Final = 32
 PAYLOAD_FORMAT: Final = 1
@@ -83,6 +84,10 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     meta: str | None = None
     reason: str | None = None
     unique_key: str | None = None
+    # The request that is kept behind this one until its run ends, as `keeping` writes it. Claims do not read it.
+    kept: str | None = None
+    # This is no job yet: it is kept behind that one, whose row has it (as `kept` here).
+    behind: str | None = None
     pod: str | None = None
     slot: str | None = None
     token: str | None = None
@@ -121,6 +126,7 @@ class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     meta: str | None = None
     reason: str | None = None
     unique: UniqueClaim | None = None
+    asked_at: float | None = None  # when it was asked for, if that was before it could be inserted: see `keeping`
 
 
 class UniqueClaim(Struct, frozen=True, gc=False):
@@ -130,6 +136,8 @@ class UniqueClaim(Struct, frozen=True, gc=False):
     period: float | None = None
     include_succeeded: bool = False
     on_conflict: OnConflict = "skip"
+    # Debounce: a request that overwrites another one puts it off, but never beyond so long after the first.
+    cap: float | None = None
 
 
 class Cooling(Struct, frozen=True, gc=False):
@@ -161,11 +169,16 @@ class Change(Struct, frozen=True, kw_only=True, gc=False):
     result: str | UnsetType | None = UNSET
     warning: str | UnsetType | None = UNSET
     meta: str | UnsetType | None = UNSET
-    answer: str | None = None  # the id of the answer that it waits for from now on
+    # With `waits`, the id of the answer that it waits for from now on: if that is there, the same write releases the
+    # job. Otherwise of the one that it waited for in vain: refused if that was given, or was kept alive meanwhile.
+    answer: str | None = None
     error: ErrorEntry | None = None
     cancel_wanted: bool | None = None
     cooling: Cooling | None = None
     follow_ups: tuple[NewJob, ...] = ()
+    # The kept request that it takes out of the row. Refused, and said so, if another one is there by now; so is a
+    # Change that ends a run (`ENDS_RUN`) and takes none, if one is there. `lifecycle.take_over` says what to write.
+    takes: str | None = None
     # Refused, and said so, while a cancel is wanted: the pod then asks `lifecycle.obey_cancel` what to write instead.
     unless_cancel_wanted: bool = False
     # A rescue: refused if the claim's pod has a live lease again by the time it is written.
@@ -192,7 +205,12 @@ Why = Literal[
     "moved",
     "reprioritised",
     "removed",
+    "unkept",
 ]
+# After these a job is under way no more: what is kept behind it must take its place in the same write.
+ENDS_RUN: Final[frozenset[Why]] = frozenset(
+    {"succeeded", "retried", "snoozed", "throttled", "failed", "cancelled", "released", "rescued"}
+)
 
 
 class QueueChange(Struct, frozen=True, kw_only=True):
@@ -203,6 +221,7 @@ class QueueChange(Struct, frozen=True, kw_only=True):
     version: int | None = None
     by: str | None = None
     audit: str | None = None  # the id of the line that it writes there; None: it is no operator's
+    told: str = ""  # what else that line says: on whose behalf, by which request
     paused: bool | UnsetType = UNSET
     paused_by: str | UnsetType | None = UNSET
     pause_reason: str | UnsetType | None = UNSET

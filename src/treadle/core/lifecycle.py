@@ -14,12 +14,13 @@ The picture
 -----------
 ::
 
-    waiting ──released──▶ ready ◀──due── scheduled
+    waiting ──answered──▶ ready ◀──due── scheduled
                             │ claim          ▲
                             ▼                │ retry · snooze · throttle
                          running ────────────┘──▶ ready (rescued: charged; released at shutdown: not charged)
                             │ ├─▶ succeeded · failed · cancelled
-                            │ └─▶ waiting
+                            │ └─▶ waiting (and at once ready, if the answer is there already)
+    waiting ──expired──▶ scheduled · failed
     waiting|scheduled|ready ──cancel──▶ cancelled      running ──cancel──▶ running + cancel wanted
     succeeded|failed|cancelled ──revive──▶ ready
 
@@ -36,7 +37,7 @@ What "charged" means
 --------------------
 The claim adds one to `attempt`, in the claim's own transaction, so that a job which kills its pod pays for it without
 anybody being left to write so. The arms below either keep that charge (success, error, timeout, a lost pod) or return
-it (snooze, throttle, release), by writing `attempt - 1`.
+it (snooze, throttle, release, a wait that was answered), by writing `attempt - 1`.
 
 The cancel flag
 ---------------
@@ -44,6 +45,12 @@ A cancel of a running job only sets a flag. Whether it wins is settled by the wr
 returned has succeeded, whatever the flag says; anything else ends as cancelled. The pod may not have heard of the flag
 when it decides, so every Change but a success carries `unless_cancel_wanted`; a storage that finds the flag refuses,
 and the pod asks `obey_cancel` for the Change that is right. The flag dies with that write: no later claim sees it.
+
+The kept request
+----------------
+A request may be kept behind a job that is under way (`keeping`). Whoever ends the run may not have heard of it, so the
+storage refuses every Change that would end it over the request's head, and says what is kept; `take_over` makes of that
+Change the one that ends the run and puts the request in its place.
 """
 
 from __future__ import annotations
@@ -51,12 +58,17 @@ from __future__ import annotations
 from typing import Final, assert_never
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
-from . import backoff
+from . import answer as answering
+from . import backoff, keeping
+from .answer import Answer
 from .backoff import Retry
+from .duration import words
 from .job import (
     CLAIMABLE,
+    LIVE,
+    NEVER,
     POISON_CRASHES,
     TERMINAL,
     Change,
@@ -85,6 +97,7 @@ from .outcome import (
 )
 
 _RUNNING: Final = frozenset({State.RUNNING})
+_WAITING: Final = frozenset({State.WAITING})
 _NOT_STARTED: Final = frozenset({State.WAITING, State.SCHEDULED, State.READY})
 _CANCELLED_WHILE_IT_RAN: Final = "cancelled while it ran"
 
@@ -100,12 +113,12 @@ TRANSITIONS: Final[dict[tuple[State, State], tuple[str, ...]]] = {
     (State.RUNNING, State.SUCCEEDED): ("succeeded",),
     (State.RUNNING, State.FAILED): ("failed",),
     (State.RUNNING, State.CANCELLED): ("cancelled",),
-    (State.RUNNING, State.SCHEDULED): ("retried", "snoozed", "throttled", "released"),
-    (State.RUNNING, State.READY): ("retried", "rescued", "released"),
+    (State.RUNNING, State.SCHEDULED): ("retried", "snoozed", "throttled", "released", "answered"),
+    (State.RUNNING, State.READY): ("retried", "rescued", "released", "answered"),
     (State.RUNNING, State.RUNNING): ("cancel_asked",),
     (State.RUNNING, State.WAITING): ("waits",),
-    (State.WAITING, State.READY): ("answered",),
-    (State.WAITING, State.SCHEDULED): ("retried",),
+    (State.WAITING, State.READY): ("answered", "retried"),
+    (State.WAITING, State.SCHEDULED): ("answered", "retried"),
     (State.WAITING, State.FAILED): ("failed",),
     (State.WAITING, State.CANCELLED): ("cancelled",),
     (State.SCHEDULED, State.CANCELLED): ("cancelled",),
@@ -127,9 +140,9 @@ def finish(job: Job, outcome: Outcome, retry: Retry, chance: float, live: RetryO
     """What becomes of a running job. Total: every Outcome has exactly one answer. `live` is its queue's override."""
     if live is not None:
         job, retry = under(job, live), backoff.override(retry, live)
+    if isinstance(outcome, Succeeded):  # the hot arm, before the match, which costs more than the rest of it
+        return _succeed(job, outcome.result, outcome.warning, outcome.follow_ups)
     match outcome:
-        case Succeeded(result, warning, follow_ups):
-            return _succeed(job, result, warning, follow_ups)
         case Raised(error, exception, after, final):
             return _failed(job, error, exception, after, final, retry, chance)
         case TimedOut(error):
@@ -199,14 +212,49 @@ def expire(job: Job, chance: float, live: RetryOverride | None = None) -> Change
     return msgspec.structs.replace(change, foreign=True)
 
 
+def answered(job: Job, answer: Answer) -> Change:
+    """The answer is there: the job runs again and sees it, uncharged for the attempt that waited. Its own pod writes so
+    if the answer was faster than the wait."""
+    delay = answer.after or 0.0
+    return _change(
+        job.id,
+        "answered",
+        _expect(job),
+        State.SCHEDULED if delay > 0 else State.READY,
+        token=job.token,
+        delay=delay,
+        attempt=max(0, job.attempt - 1),
+        meta=answering.marked(job.meta, answer),
+        foreign=job.state is State.WAITING,
+    )
+
+
+def meet(change: Change, job: Job, answer: Answer) -> Change:
+    """The Change to write instead of a wait, when a storage finds that the answer is there already."""
+    own = job if change.meta is UNSET else msgspec.structs.replace(job, meta=change.meta)
+    return msgspec.structs.replace(answered(own, answer), follow_ups=change.follow_ups)
+
+
+def expired(
+    job: Job, answer: str, timeout: float, retry: Retry, chance: float, live: RetryOverride | None = None
+) -> Change:
+    """A waiting job that nobody answered in time: the end of its attempt. `retry` is its task's, if that is known."""
+    error = _entry(job, "expired", f"no answer came within {words(timeout)}")
+    change = _failed(under(job, live), error, None, None, False, backoff.override(retry, live), chance)
+    return msgspec.structs.replace(change, answer=answer, foreign=True)
+
+
 def cancel(job: Job) -> Change | None:
     """Cancel at once what has not started, ask a running job, and leave alone what has ended."""
     if job.state in TERMINAL:
         return None
+    if job.behind is not None:
+        return Change(id=job.behind, why="unkept", expect=LIVE, takes=job.kept)
     if job.state is State.RUNNING:
         return _change(job.id, "cancel_asked", _RUNNING, State.RUNNING, token=job.token, cancel_wanted=True)
     entry = ErrorEntry(attempt=job.attempt, kind="cancelled", message="cancelled before it ran")
-    return _change(job.id, "cancelled", _NOT_STARTED, State.CANCELLED, error=entry)
+    change = _change(job.id, "cancelled", _NOT_STARTED, State.CANCELLED, error=entry)
+    return take_over(change, job.kept)
 
 
 def revive(
@@ -250,15 +298,15 @@ def reschedule(job: Job, *, delay: float = 0.0, run_at: float | None = None) -> 
 
 
 def move(job: Job, queue: str) -> Change | None:
-    """Another queue for a job that has not started; its state and its time stay."""
-    if job.state not in _NOT_STARTED:
+    """Another queue for a job that has not started, or that waits; its state and its time stay."""
+    if job.state not in _NOT_STARTED or job.behind is not None:
         return None
     return Change(id=job.id, why="moved", expect=_NOT_STARTED, queue=queue)
 
 
 def set_priority(job: Job, priority: int) -> Change | None:
     """Another priority for a job that has not started."""
-    if job.state not in _NOT_STARTED:
+    if job.state not in _NOT_STARTED or job.behind is not None:
         return None
     return Change(id=job.id, why="reprioritised", expect=_NOT_STARTED, priority=priority)
 
@@ -290,6 +338,40 @@ def obey_cancel(change: Change) -> Change:
     )
 
 
+def take_over(change: Change, kept: str | None) -> Change:
+    """The Change to write instead, when a storage refused one because of what is kept behind the job: the kept request
+    becomes a job in the same write. A run that would have gone on ends here, superseded. With nothing kept (any more)
+    it is the Change itself."""
+    if kept is None:
+        return change
+    new = keeping.request_of(kept)
+    if change.to not in TERMINAL and new is not None:
+        change = _supersede(change, new.id)
+    return msgspec.structs.replace(change, takes=kept, follow_ups=(() if new is None else (new,)) + change.follow_ups)
+
+
+def _supersede(change: Change, by: str) -> Change:
+    message = f"superseded by job {by}, which was asked for while it ran"
+    if change.error is not None:
+        message = f"{message}; it had ended with: {change.error.message}"
+    # A Change without an error returns the charge: the attempt that ends here is the one above.
+    entry = change.error or ErrorEntry(attempt=(change.attempt or 0) + 1, kind="cancelled")
+    return Change(
+        id=change.id,
+        why="cancelled",
+        expect=change.expect,
+        token=change.token,
+        to=State.CANCELLED,
+        error=msgspec.structs.replace(entry, kind="cancelled", message=message),
+        cancel_wanted=False,
+        crashes=change.crashes,
+        cooling=change.cooling,
+        answer=change.answer,
+        if_lapsed=change.if_lapsed,
+        foreign=change.foreign,
+    )
+
+
 def _succeed(job: Job, result: str | None, warning: str | None, follow_ups: tuple[NewJob, ...]) -> Change:
     # The hot arm, once per job: built directly. The table has the pair, and a test says so.
     return Change(
@@ -305,6 +387,21 @@ def _succeed(job: Job, result: str | None, warning: str | None, follow_ups: tupl
 
 
 def _failed(
+    job: Job,
+    error: ErrorEntry,
+    exception: BaseException | None,
+    after: float | None,
+    final: bool,
+    retry: Retry,
+    chance: float,
+) -> Change:
+    change = _after_failure(job, error, exception, after, final, retry, chance)
+    if job.meta is None or (meta := answering.without_error(job.meta)) == job.meta:
+        return change
+    return msgspec.structs.replace(change, meta=meta)  # the next attempt asks anew
+
+
+def _after_failure(
     job: Job,
     error: ErrorEntry,
     exception: BaseException | None,
@@ -338,7 +435,16 @@ def _crashed(job: Job, error: ErrorEntry, retry: Retry, chance: float) -> Change
 def _wait(job: Job, answer: str) -> Change:
     if job.cancel_wanted:
         return _end(job, State.CANCELLED, "cancelled", _entry(job, "cancelled", _CANCELLED_WHILE_IT_RAN))
-    return _change(job.id, "waits", _RUNNING, State.WAITING, token=job.token, answer=answer, unless_cancel_wanted=True)
+    return _change(
+        job.id,
+        "waits",
+        _RUNNING,
+        State.WAITING,
+        token=job.token,
+        run_at=NEVER,
+        answer=answer,
+        unless_cancel_wanted=True,
+    )
 
 
 def _end(job: Job, to: State, why: Why, error: ErrorEntry) -> Change:
@@ -347,7 +453,7 @@ def _end(job: Job, to: State, why: Why, error: ErrorEntry) -> Change:
     return _change(
         job.id,
         why,
-        _RUNNING,
+        _expect(job),
         to,
         token=job.token,
         error=error,
@@ -372,7 +478,7 @@ def _again(
     return _change(
         job.id,
         why,
-        _RUNNING,
+        _expect(job),
         State.SCHEDULED if delay > 0 else State.READY,
         token=job.token,
         delay=delay,
@@ -382,6 +488,11 @@ def _again(
         error=error,
         unless_cancel_wanted=True,
     )
+
+
+def _expect(job: Job) -> frozenset[State]:
+    """What speaks for a claim finds the job running, or waiting for its answer."""
+    return _WAITING if job.state is State.WAITING else _RUNNING
 
 
 def _entry(job: Job, kind: ErrorKind, message: str) -> ErrorEntry:

@@ -67,6 +67,23 @@ class Wait(Signal):
         super().__init__("waits for an answer from outside")  # not the token: who has it may answer
 
 
+class AnswerAgain(Snooze):
+    """`await ctx.answer(token)`: whoever was asked says, not now. Not caught, the job comes back after so long, at no
+    cost, and may ask again."""
+
+
+class Release(Signal):
+    """Give the run back as if it had not begun: due now, uncharged. `ctx.iterate` raises it when the pod stops; a task
+    that raised it at will would run for ever."""
+
+    def __init__(self) -> None:
+        super().__init__("given back: the pod stops")
+
+
+class Halt(Exception):
+    """The run was asked to end, and does. Which Outcome that is, depends on who asked."""
+
+
 class ChildLost(Exception):
     """The child process that ran a call is gone, and with it what it was doing: killed, crashed, out of memory.
 
@@ -80,12 +97,30 @@ class ChildLost(Exception):
 
 class Elsewhere(Exception):
     """What a call raised in another process: told by its entry, since the exception itself cannot travel. `types` are
-    the names of its class and of that class' bases, as `module.Name`, for a retry policy to look at."""
+    the names of its class and of its bases, as `module.Name`, for a retry policy to look at. `signal` is what it
+    was, if it was one of ours."""
 
-    def __init__(self, error: ErrorEntry, types: tuple[str, ...] = ()) -> None:
+    def __init__(self, error: ErrorEntry, types: tuple[str, ...] = (), signal: Signal | None = None) -> None:
         self.error = error
         self.types = types
+        self.signal = signal
         super().__init__(f"{error.type}: {error.message}")
+
+
+class NotBegun(Exception):
+    """Nothing of the call has run: there was no child to run it in. Raised by executors; the job is given back,
+    uncharged, and comes back after `delay`."""
+
+    def __init__(self, message: str, delay: float = 1.0) -> None:
+        self.delay = delay
+        super().__init__(message)
+
+
+class Brought(Struct, frozen=True):
+    """What a call returned in another process, as the text that is stored, or why that cannot be kept."""
+
+    result: str | None = None
+    warning: str | None = None
 
 
 class Succeeded(Struct, frozen=True, gc=False):

@@ -22,6 +22,7 @@ class Descriptor(Struct, frozen=True, kw_only=True, omit_defaults=True):
     docs: str = ""  # a link
     tags: tuple[str, ...] = ()
     queue: str = ""  # of a task: where its jobs go, if the call names no other
+    executor: str = ""  # of a task: what runs it
 
 
 class PodStats(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -34,6 +35,8 @@ class PodStats(Struct, frozen=True, kw_only=True, omit_defaults=True):
     loop_lag: float = 0.0
     threads: int = 0
     stuck_threads: int = 0  # threads that a run was given up in
+    abandoned: int = 0  # runs that were given up and go on: in those threads, or on the loop
+    children: int = 0  # processes that run its calls
 
 
 class PodCard(Struct, frozen=True, kw_only=True):

@@ -27,6 +27,8 @@ MINUTE: Final = 60
 HOUR: Final = 3600
 DAY: Final = 86_400
 RESOLUTIONS: Final = (MINUTE, HOUR, DAY)
+LATE: Final = 900.0
+"""Pods that were cut off write late: so long after its end a fold may still change."""
 MOST_POINTS: Final = 2_000
 MOST_PAIRS: Final = 1_000
 """So many pairs of queue and task are counted apart in one pod; what comes later is counted as `OTHER`."""
@@ -118,6 +120,24 @@ def resolution_for(age: float, step: float) -> int:
     kept = [each for each in RESOLUTIONS if age <= _AGES[each]]
     usable = [each for each in fitting if each in kept]
     return max(usable, default=min(kept, default=DAY))
+
+
+def parts(
+    resolution: int, since: float, now: float, until: float | None = None
+) -> list[tuple[int, float, float | None]]:
+    """Which rows make up a chart, as (resolution, since, until): those of the resolution as far as they are surely
+    folded, and finer ones for what is younger. The leader folds once a minute, if there is one: a chart that only read
+    folds would end too early, and with nobody leading it would show nothing where something ran."""
+    found: list[tuple[int, float, float | None]] = []
+    for each in reversed(RESOLUTIONS):
+        if each > resolution:
+            continue
+        folded = None if each == MINUTE else floor(now - LATE, each)
+        ends = folded if until is None else until if folded is None else min(folded, until)
+        if ends is None or ends > since:
+            found.append((each, since, ends))
+            since = now if ends is None else ends
+    return found
 
 
 def step_for(span: float, asked: float | None) -> float:

@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
-from . import payload, settings
+from . import keeping, payload, progress, settings
 from .catalog import Known
 from .errors import PayloadError
 from .explain import Explanation
 from .filter import Row
-from .job import ErrorEntry, Job, State, cause_of
+from .job import NEVER, ErrorEntry, Job, State, cause_of
+from .logline import LogView
 from .pod import Descriptor, Pod, PodStats
+from .progress import ProgressView, Reported
 from .queue import FOR_EVER, QueueStats
 from .schedule_view import FireView, ScheduleView
 
@@ -38,6 +40,14 @@ class ErrorView:
     pod: str | None
     started_at: datetime | None
     ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitView:
+    """For what a waiting job waits: somebody's answer, until then. `since`: when the attempt began that waits."""
+
+    until: datetime | None
+    since: datetime | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +83,10 @@ class JobView:
     snoozes: int
     throttles: int
     warning: str | None
-    progress: Any = None
+    progress: ProgressView | None = None  # what its runs have last said; None after a success
+    kept: str | None = None  # the id of the request that is kept behind it: a job when its run has ended
+    behind: str | None = None  # it is such a request itself: kept behind that job
+    waits: WaitView | None = None  # for an answer from outside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,6 +148,7 @@ class TaskView:
     seen_at: datetime | None  # when a pod that knows it last came or went
     stale: bool  # unseen for 30 days
     drift: tuple[str, ...]  # where live pods disagree about it
+    executor: str = ""  # what runs it: async, thread, process, command, http, pool:NAME; "" if no pod says so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,6 +180,8 @@ class PodView:
     loop_lag: float = 0.0
     threads: int = 0
     stuck_threads: int = 0
+    abandoned: int = 0
+    children: int = 0
     stacks_at: datetime | None = None  # when it last showed its stacks
 
     @property
@@ -208,7 +224,7 @@ def explanation_view(explanation: Explanation) -> ExplanationView:
     )
 
 
-def job_view(job: Job) -> JobView:
+def job_view(job: Job, reported: Reported | None = None) -> JobView:
     errors = tuple(_error_view(entry) for entry in job.errors)
     return JobView(
         id=job.id,
@@ -218,7 +234,7 @@ def job_view(job: Job) -> JobView:
         attempt=job.attempt,
         max_attempts=job.max_attempts,
         priority=job.priority,
-        run_at=_moment(job.run_at),
+        run_at=_moment(_due(job)),
         created_at=_moment(job.created_at),
         started_at=_instant(job.started_at),
         finished_at=_instant(job.finished_at),
@@ -240,6 +256,36 @@ def job_view(job: Job) -> JobView:
         snoozes=job.snoozes,
         throttles=job.throttles,
         warning=job.warning,
+        progress=None if reported is None else progress_view(reported),
+        kept=keeping.id_of(job.kept) if job.behind is None else None,
+        behind=job.behind,
+        waits=_wait_view(job),
+    )
+
+
+def _wait_view(job: Job) -> WaitView | None:
+    if job.state is not State.WAITING or job.behind is not None:
+        return None
+    return WaitView(until=_instant(job.deadline), since=_instant(job.started_at))
+
+
+def _due(job: Job) -> float:
+    """A job that waits has no time of its own: it is due when its wait is over. If it ended meanwhile: when it ran."""
+    if job.run_at < NEVER:
+        return job.run_at
+    return job.deadline or job.started_at or job.run_at
+
+
+def progress_view(reported: Reported) -> ProgressView:
+    said = reported.progress
+    return ProgressView(
+        done=said.done,
+        total=said.total,
+        share=progress.share(said),
+        note=said.note,
+        data=_value(said.data),
+        at=_moment(reported.at),
+        attempt=reported.attempt,
     )
 
 
@@ -256,6 +302,7 @@ def task_view(known: Known) -> TaskView:
         seen_at=_instant(known.seen_at),
         stale=known.stale,
         drift=known.drift,
+        executor=said.executor,
     )
 
 
@@ -326,12 +373,14 @@ def pod_view(pod: Pod) -> PodView:
         loop_lag=said.loop_lag,
         threads=said.threads,
         stuck_threads=said.stuck_threads,
+        abandoned=said.abandoned,
+        children=said.children,
         stacks_at=_instant(pod.stacks_at),
     )
 
 
 def as_json(
-    view: JobView | QueueView | PodView | ExplanationView | TaskView | ScheduleView | FireView,
+    view: JobView | QueueView | PodView | ExplanationView | TaskView | ScheduleView | FireView | LogView | ProgressView,
 ) -> dict[str, Any]:
     """The view as JSON values, in the shape that CLI and HTTP print."""
     return {field.name: _plain(getattr(view, field.name)) for field in dataclasses.fields(view)}
@@ -413,7 +462,7 @@ def _moment(seconds: float) -> datetime:
 def _plain(value: Any) -> Any:
     if isinstance(value, datetime):
         return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    if isinstance(value, (ErrorView, CauseView)):
+    if isinstance(value, (ErrorView, CauseView, ProgressView, WaitView)):
         return {field.name: _plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, tuple):
         return [_plain(each) for each in value]  # pyright: ignore[reportUnknownVariableType]

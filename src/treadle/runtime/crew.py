@@ -6,6 +6,7 @@ There is one timer for all deadlines, set to the nearest: a timer per job would 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,7 +16,9 @@ from ..context import Context, Door
 from ..core import lifecycle
 from ..core.job import Job
 from ..core.outcome import Interrupted, Outcome
+from ..middleware import Stack
 from ..ports import Executor
+from ..reporting import Notebook
 from ..tasks import Task
 from .roster import Roster, slot_name
 from .run import Run, StopReason, drive, give_up
@@ -35,7 +38,14 @@ class Crew:
         state: Any,
         stopping: Callable[[], bool],
         label: Callable[[], str],
+        notebook: Notebook | None = None,
+        isolation: Executor | None = None,
+        most_abandoned: int | None = None,
+        worn: Callable[[str], None] | None = None,
+        stacks: Mapping[str, Stack] | None = None,
     ) -> None:
+        """`isolation` runs suspects. `worn` is told, once, when `most_abandoned` runs go on although they were given
+        up, or when no thread is left but theirs."""
         self.ended = asyncio.Event()  # set whenever a run leaves its slot
         self._roster = roster
         self._turner = turner
@@ -46,22 +56,29 @@ class Crew:
         self._state = state
         self._stopping = stopping
         self._label = label
+        self._notebook = notebook
+        self._isolation = isolation
+        self._most_abandoned = most_abandoned
+        self._worn = worn
+        self._stacks = stacks or {}  # by the task's name
         self._loop = asyncio.get_running_loop()
         # uvloop gives what is due at once a handle that does not know when: so the time is kept here.
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
-        self._left: list[Run] = []  # given up, and perhaps still in their threads
+        self._left: list[Run] = []  # given up, and perhaps they go on
 
-    def start(self, job: Job) -> None:
+    def start(self, job: Job, *, alone: bool = False) -> None:
+        """`alone`: in a child process, whatever its task says."""
         task = self._find(job.task)
         slot = None if task is None else self._roster.take_slot(job.queue)
         if task is None or slot is None:
             self._turner.give_back(job)
             return
-        executor = self._executors[task.executor]
+        executor = self._isolation if alone and self._isolation is not None else self._executors[task.executor]
         run = Run(job, task, executor, slot, self._loop.time())
         self._roster.add(run)
-        context = self._context(run) if task.takes_context or executor.asks else None
+        run.stack = self._stacks.get(task.name)
+        context = self._context(run) if task.takes_context or executor.asks or run.stack is not None else None
         run.work = self._loop.create_task(drive(run, context, self._done))
         if run.deadline_at is not None:
             self._watch(run.deadline_at)
@@ -83,6 +100,11 @@ class Crew:
     @property
     def stuck(self) -> int:
         """Threads in which a run was given up, and that have not returned. From any thread."""
+        return sum(_is_left(run) and not run.executor.cancels for run in self._left)
+
+    @property
+    def abandoned(self) -> int:
+        """Runs that were given up and go on all the same. From any thread."""
         return sum(map(_is_left, self._left))
 
     def close(self) -> None:
@@ -106,6 +128,7 @@ class Crew:
             slot=slot_name(run, self._label()),
             max_attempts=lifecycle.most_attempts(run.job, run.task.retry, self._roster.override(job.queue)),
             door=self._door,
+            notebook=self._notebook,
         )
 
     def _done(self, run: Run, outcome: Outcome) -> None:
@@ -133,12 +156,27 @@ class Crew:
                 if run.abandon_at <= now:
                     self._done(run, give_up(run))
                     self._left = [each for each in (*self._left, run) if _is_left(each)]
+                    self._look_at_wear()
                     continue
             elif run.deadline_at is not None and run.deadline_at <= now:
                 run.stop("timeout", now + self._cancel_grace)
             if (at := run.abandon_at or run.deadline_at) is not None:
                 self._watch(at)
 
+    def _look_at_wear(self) -> None:
+        """A slot is free again when its run is given up, but the run goes on. Too many of those, and what they hold is
+        had back only by a process that starts anew."""
+        if self._worn is None or self._most_abandoned is None:
+            return
+        stuck = Counter(run.executor.name for run in self._left if not run.executor.cancels)
+        full = [name for name in stuck if getattr(self._executors.get(name), "size", None) == stuck[name]]
+        if len(self._left) >= self._most_abandoned:
+            worn, self._worn = self._worn, None
+            worn(f"{len(self._left)} runs were given up and go on")
+        elif full:
+            worn, self._worn = self._worn, None
+            worn(f"every place of the executor {full[0]} is taken by a run that was given up")
+
 
 def _is_left(run: Run) -> bool:
-    return not run.executor.cancels and run.work is not None and not run.work.done()
+    return run.work is not None and not run.work.done()

@@ -60,6 +60,7 @@ class Host(Protocol):
         limits: Limits,
         state: Any,
         stuck: Callable[[float], None],
+        starts_anew: bool,
     ) -> Pod: ...
 
 
@@ -98,6 +99,7 @@ def run_worker(
                         limits=limits,
                         state=state,
                         stuck=_leave_blocked,
+                        starts_anew=True,
                     )
                     code = await serve(make_pod, signals, burst=burst, health=server)
         except BaseException:

@@ -231,10 +231,15 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
     Metric("treadle_pod_cpu_seconds_total", "counter", (), "Processor time of the process.",
            _one(lambda pod: usage().cpu_seconds)),
     Metric("treadle_pod_rss_bytes", "gauge", (), "Memory of the process.", _one(lambda pod: usage().rss)),
+    Metric("treadle_pod_children", "gauge", (), "Child processes that run its calls.", _one(lambda pod: pod.children)),
+    Metric("treadle_abandoned_runs", "gauge", (), "Runs that were given up and go on: they ignore their cancel.",
+           _one(lambda pod: pod.crew.abandoned)),
     Metric("treadle_pod_disk_free_bytes", "gauge", (), "Room on the storage's disk, or on that of the working "
            "directory, once a minute.", _vital("disk_free")),
     Metric("treadle_loop_lag_seconds", "gauge", (), "How late the event loop was when last measured.",
            _one(lambda pod: pod.heart.lag)),
+    Metric("treadle_log_lines_dropped_total", "counter", (), "Lines of jobs' logs that found no room.",
+           _one(lambda pod: pod.reporter.dropped)),
     Metric("treadle_events_dropped_total", "counter", (), "Lines of timelines that found the buffer full.",
            _one(lambda pod: pod.meter.dropped)),
     Metric("treadle_hook_errors_total", "counter", ("hook",), "Hooks that raised.",
@@ -257,10 +262,10 @@ class Exposition:
 
     def collect(self) -> Iterator[Family]:
         for metric in CATALOGUE:
-            yield _family(metric, () if self._pod is None else metric.fill(self._pod))
+            yield family(metric, () if self._pod is None else metric.fill(self._pod))
 
 
-def _family(metric: Metric, samples: Iterable[tuple[tuple[str, ...], Any]]) -> Family:
+def family(metric: Metric, samples: Iterable[tuple[tuple[str, ...], Any]]) -> Family:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
     if metric.kind == "histogram":

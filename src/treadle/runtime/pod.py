@@ -40,21 +40,24 @@ from typing import Any, Final
 from ..config import Limits, Timing
 from ..context import Door
 from ..core import settings
+from ..core.backoff import Retry
 from ..core.demand import Portion
 from ..core.health import Signs
-from ..core.job import POISON_CRASHES, Change, Job, State
+from ..core.job import Change, Job, State
 from ..core.pod import Descriptor, PodCard, PodStats
 from ..core.schedule import Declared
 from ..hooks import Hooks
-from ..ports import Beaten, Executor, RunReport, Storage, Wake
+from ..ports import Beaten, Executor, Gathers, RunReport, Storage, Wake
 from ..tasks import Registry
 from . import vitals
 from .crew import Crew
+from .declared import FollowUps
 from .heart import Heart
 from .meter import Meter
 from .orders import Orders
 from .rates import Rates
 from .recovery import Recovery
+from .reporter import Reporter
 from .roster import Roster
 from .service import Round, Service
 from .services.balancer import Balancer
@@ -67,6 +70,7 @@ from .services.rescuer import Rescuer
 from .services.roller import Roller
 from .services.surveyor import Surveyor
 from .services.watcher import Watcher
+from .suspects import Isolation, Suspects
 from .timed import Timed
 from .turner import Turner
 
@@ -74,8 +78,6 @@ log = logging.getLogger("treadle.pod")
 
 DEAF_POLL: Final = 0.2
 LAST_RECORD: Final = 1.0
-
-SUSPECT_PAUSE: Final = 1.0
 
 
 class Pod:
@@ -106,6 +108,9 @@ class Pod:
         produced: Counter[tuple[str, str, str]] | None = None,
         limited: Counter[str] | None = None,
         schedules: Callable[[], Mapping[str, Declared]] | None = None,
+        keep_logs: int | None = logging.INFO,
+        isolation: Isolation | None = None,
+        starts_anew: bool = False,
     ) -> None:
         self.id = ""
         self.label = ""
@@ -114,7 +119,7 @@ class Pod:
         self.stopped = asyncio.Event()
         self.ordered_off = asyncio.Event()  # an operator has asked it to stop, or it must, and it does
         self.clean = True  # everything that ended was written before the pod signed off
-        self.broken = False  # one of its loops has ended by a bug, and so it stops
+        self.broken = False  # one of its loops has ended by a bug, or it is worn, and so it stops
         self.timed = Timed(storage)
         self._storage = self.timed.storage
         self._registry = registry
@@ -134,8 +139,11 @@ class Pod:
         self._declared = dict(declared or {})  # queue → the settings that its row starts with
         self._about = dict(about or {})
         self._schedules = schedules  # what its code declares; None: this pod fires none
+        self._keep_logs = keep_logs  # from which level on lines are kept with their jobs; None: none
         self._portions = dict(portions or {})
         self._rates = dict(rates or {})  # of this pod alone: queue → (how many at once, how many a second)
+        self._isolation = isolation  # runs what has lost a worker before
+        self._starts_anew = starts_anew  # whoever runs it starts it again when it ends
         self._clearing: set[asyncio.Task[None]] = set()
         self.loop = self._loop = asyncio.get_running_loop()
         self._background: list[asyncio.Task[None]] = []
@@ -154,7 +162,7 @@ class Pod:
         registered = await self._register()
         try:
             self.heart.start(self.id, registered)
-            for executor in self._executors.values():
+            for executor in self._all_executors():
                 await executor.start()
             self._unlisten = self._storage.listen(self._on_wake)
         except BaseException:
@@ -195,6 +203,11 @@ class Pod:
         )
 
     @property
+    def children(self) -> int:
+        """Child processes that run its calls. From any thread."""
+        return sum(getattr(executor, "children", 0) for executor in self._all_executors())
+
+    @property
     def hook_errors(self) -> Counter[str]:
         return self._hooks.errors
 
@@ -215,6 +228,8 @@ class Pod:
         self.roster = Roster(
             self._queues, self._executors, by_executor, pod_slots=self.limits.pod_slots, portions=self._portions
         )
+        stacks = {task.name: self._registry.stack_of(task) for task in tasks}
+        self.follow_ups = FollowUps(self._registry.find, self._door)
         self.turner = Turner(
             storage=self._storage,
             roster=self.roster,
@@ -226,8 +241,12 @@ class Pod:
             chance=self._chance,
             meter=self.meter,
             rates=Rates(self._storage, lambda: self.roster.settings, self._rates),
+            declared=self.follow_ups,
         )
         self.recovery = Recovery(self._storage, lambda: self.roster.settings)
+        self.reporter = Reporter(
+            self._storage, least=self._keep_logs, now=self._storage_time, in_hand=self.roster.in_hand
+        )
         self.crew = Crew(
             roster=self.roster,
             turner=self.turner,
@@ -238,6 +257,21 @@ class Pod:
             state=self._state,
             stopping=lambda: self._stopping,
             label=lambda: self.label,
+            notebook=self.reporter,
+            isolation=self._isolation,
+            most_abandoned=self.limits.abandoned,
+            worn=self._on_wear,
+            stacks={name: stack for name, stack in stacks.items() if stack},
+        )
+        for executor in self._all_executors():
+            if hasattr(executor, "freed"):
+                executor.freed = self.turner.wake  # it has places that come and go by themselves
+        self.suspects = Suspects(
+            self._isolation,
+            self.roster,
+            find=self._registry.find,
+            give_back=self.turner.give_back,
+            chance=self._chance,
         )
         self.heart = Heart(
             storage=self._storage,
@@ -266,6 +300,13 @@ class Pod:
         self.stopped.clear()
         self.ordered_off.clear()
 
+    def _storage_time(self) -> float:
+        """What the storage's clock says, as far as this pod knows. From any thread."""
+        return time.monotonic() + self._ahead if self._ahead else time.time()
+
+    def _all_executors(self) -> list[Executor]:
+        return [*self._executors.values(), *([] if self._isolation is None else [self._isolation])]
+
     def _poll(self) -> float:
         """Where nobody wakes us, polling is all there is, and a second would be long."""
         return self.timing.poll if self._storage.signals_work else min(self.timing.poll, DEAF_POLL)
@@ -283,6 +324,8 @@ class Pod:
             loop_lag=self.heart.lag,
             threads=threading.active_count(),
             stuck_threads=self.crew.stuck,
+            abandoned=self.crew.abandoned,
+            children=self.children,
         )
 
     def _services(self) -> list[Round]:
@@ -303,9 +346,12 @@ class Pod:
             every=every,
             jitter=jitter,
             rescued=self._on_rescue,
+            ended=self._on_wait_over,
             beat_age=lambda: self.heart.silence,
             override=self.roster.override,
+            retry_of=self._retry_of,
             may_act=lambda: proves or self.leader.leads,
+            declared=self.follow_ups.added,
         )
         balancer = Balancer(
             self._storage,
@@ -355,6 +401,7 @@ class Pod:
         await self._storage.register(card)
         await self._first_settings()
         self.turner.pod = self.id
+        self.reporter.serve(self.id)
         self.meter.pod = self.meter.pod or self.id
         return asked
 
@@ -421,6 +468,16 @@ class Pod:
         self.broken = True
         self._stop_by_itself()
 
+    def _on_wear(self, why: str) -> None:
+        """Too many runs ignore their cancel. Whoever has its own process leaves it, and is started again; a host that
+        embeds the pod is not ours to end."""
+        if not self._starts_anew:
+            log.critical("pod %s: %s; only a new process gets back what they hold", self.label, why)
+            return
+        log.critical("pod %s: %s: it stops, to be started anew", self.label, why)
+        self.broken = True
+        self._stop_by_itself()
+
     # While it runs ---------------------------------------------------------------------------------------------------
 
     def _start_jobs(self, jobs: Sequence[Job]) -> None:
@@ -429,28 +486,17 @@ class Pod:
             for job in jobs:
                 self.turner.give_back(job)
             return
-        jobs = self._apart(jobs)
+        jobs, alone = self.suspects.apart(jobs)
         for job in jobs:
-            self.crew.start(job)
+            self.crew.start(job, alone=job.id in alone)
         if self._hooks.started:
             for job in jobs:
                 self._hooks.tell("started", job)
 
-    def _apart(self, jobs: Sequence[Job]) -> Sequence[Job]:
-        """Without those that one more crash would fail, unless there is one only, here and now.
-
-        Whatever runs beside a poison job goes down with it, is rescued with it, and would be claimed with it again,
-        three times over. Apart, the next crash names the culprit: the others are given back before it starts.
-        """
-        suspects = [job for job in jobs if _is_suspect(job)]
-        if not suspects or (len(suspects) == 1 and not any(_is_suspect(run.job) for run in self.roster.runs())):
-            return jobs
-        for job in suspects:
-            self.turner.give_back(job, SUSPECT_PAUSE * (0.5 + self._chance.random()))
-        return [job for job in jobs if not _is_suspect(job)]
-
     def _tell_hooks(self, change: Change, job: Job) -> None:
         self._hooks.tell(change.why, job, change)
+        if self.reporter.is_used:
+            self.reporter.ended(change, job)
         if self.recovery.is_awaited and change.to is State.SUCCEEDED and self.recovery.is_due(job.queue):
             clearing = asyncio.create_task(self.recovery.clear(job.queue))
             self._clearing.add(clearing)
@@ -463,6 +509,14 @@ class Pod:
             # Our own run, ended by our own Rescuer: no need to wait for a beat to hear of it.
             self.crew.stop_run(job.id, job.token or "", "lost")
         self.turner.wake()
+
+    def _retry_of(self, task: str) -> Retry | None:
+        known = self._registry.find(task)
+        return None if known is None else known.retry
+
+    def _on_wait_over(self, change: Change, job: Job) -> None:
+        self._hooks.tell(change.why, job, change)
+        self.meter.rescued(change, job, time.monotonic() + self._ahead)
 
     def _on_wake(self, wake: Wake) -> None:
         """From any thread. A hint costs one turn; the loop is entered only if one of our queues is concerned."""
@@ -563,6 +617,9 @@ class Pod:
         ending = self._loop.time() + grace
         last_call = min(self.timing.cancel_grace, grace / 3)
         self.turner.stop_claiming()
+        for executor in self._all_executors():
+            if isinstance(executor, Gathers):
+                executor.let_go()
         await self._drain(ending - last_call)
         # Hurried, or with nothing left to run, the last call comes sooner.
         runs_end = min(ending, self._loop.time() + last_call)
@@ -599,6 +656,7 @@ class Pod:
     async def _last_record(self) -> None:
         try:
             async with asyncio.timeout(LAST_RECORD):
+                await self.reporter.send()
                 await self.recorder.flush()
         except Exception as error:
             log.info("the last seconds of history are lost: %s", error)
@@ -612,8 +670,9 @@ class Pod:
         await asyncio.gather(*ending, return_exceptions=True)
         self._rejoining = None
         await self._last_record()
+        self.reporter.close()
         self.crew.close()
-        for executor in self._executors.values():
+        for executor in self._all_executors():
             await executor.close()
         self.heart.stop()
         try:
@@ -630,10 +689,6 @@ class Pod:
             log.warning("the heart of pod %s still waits for an answer, and is left behind", self.label)
         await self._hooks.drain(self.timing.cancel_grace)
         log.info("pod %s has stopped", self.label)
-
-
-def _is_suspect(job: Job) -> bool:
-    return job.crashes >= POISON_CRASHES - 1
 
 
 def _ignore(lag: float) -> None:

@@ -6,13 +6,13 @@ of it: until then a beat that shows the claim is no surprise.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from ..core import demand
 from ..core.demand import Group, Portion, Room
 from ..core.job import RetryOverride
 from ..core.queue import Queue
-from ..ports import Executor, RunReport
+from ..ports import Executor, RunReport, Want
 from .run import Run
 
 
@@ -83,17 +83,33 @@ class Roster:
     def clear(self) -> None:
         self.in_hand.clear()
 
-    def rooms(self, hungry: Collection[str]) -> list[Room]:
-        """What the hungry queues have free."""
-        groups = tuple(Group(self._tasks[name], executor.places()) for name, executor in self._executors.items())
+    @property
+    def slots(self) -> int:
+        """How many runs there can be at most."""
+        slots = sum(self.queues.values())
+        return slots if self._pod_slots is None else min(slots, self._pod_slots)
+
+    def rooms(self, hungry: Collection[str], asked: Sequence[Want] = ()) -> list[Room]:
+        """What the hungry queues have free, and is not asked for already by claims that are under way."""
+        groups = tuple(self._group(name, executor, asked) for name, executor in self._executors.items())
         if self._pod_slots is None:
-            return [self._room(name, slots, groups) for name, slots in self.queues.items() if name in hungry]
-        rooms = [self._room(name, slots, groups) for name, slots in self.queues.items()]
+            return [self._room(name, slots, groups, asked) for name, slots in self.queues.items() if name in hungry]
+        rooms = [self._room(name, slots, groups, asked) for name, slots in self.queues.items()]
         return demand.within(rooms, self._pod_slots, self._portions, hungry)
 
-    def _room(self, name: str, slots: int, groups: tuple[Group, ...]) -> Room:
+    def _group(self, name: str, executor: Executor, asked: Sequence[Want]) -> Group:
+        tasks, places = self._tasks[name], executor.places()
+        if places is None or not tasks:
+            return Group(tasks, places)
+        asked_for = sum(lane.limit for want in asked for lane in want.lanes if lane.tasks == tasks)
+        # An executor counts a run when it begins, and that is a moment after it was started.
+        to_begin = sum(not run.begun and run.executor is executor for run in self.in_hand.values())
+        return Group(tasks, max(0, places - asked_for - to_begin))
+
+    def _room(self, name: str, slots: int, groups: tuple[Group, ...], asked: Sequence[Want]) -> Room:
         share = demand.share(self.settings.get(name), self.serving.get(name, 1), self.shares.get(name))
-        return Room(name, slots, self.running(name), groups, share)
+        running = self.running(name) + sum(want.limit for want in asked if want.queue == name)
+        return Room(name, slots, running, groups, share)
 
     def counts(self) -> dict[str, int]:
         """How many runs of each queue are under way. From any thread."""

@@ -26,25 +26,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from time import perf_counter
 from typing import Any, Literal
 
+from .. import middleware
 from ..context import Context
 from ..core import answer as answering
 from ..core import payload
 from ..core.errors import PayloadError
 from ..core.job import PAYLOAD_FORMAT, ErrorEntry, Job, NewJob
 from ..core.outcome import (
+    Brought,
     Cancel,
     ChildLost,
     Crashed,
     Elsewhere,
     Fail,
     Interrupted,
+    NotBegun,
     Outcome,
     Raised,
+    Release,
     RetryAfter,
     Signal,
     Snooze,
@@ -58,9 +62,10 @@ from ..core.outcome import (
     Wait,
     Waits,
 )
+from ..middleware import Stack
 from ..ports import Call, Executor
 from ..tasks import Task
-from .trace import entry_of
+from ..trace import entry_of
 
 StopReason = Literal["cancel", "timeout", "shutdown", "lost"]
 NEWER_FORMAT_DELAY = 30.0
@@ -69,6 +74,8 @@ current_job: ContextVar[Job | None] = ContextVar("treadle_job", default=None)
 """The job whose task is running here: log filters read it."""
 
 log = logging.getLogger("treadle.run")
+
+_SUCCEEDED = Succeeded()
 
 
 class Run:
@@ -82,9 +89,12 @@ class Run:
         "done",
         "executor",
         "job",
+        "meta",
         "reason",
         "seconds",
+        "settled",
         "slot",
+        "stack",
         "task",
         "timeout",
         "work",
@@ -105,6 +115,9 @@ class Run:
         self.begun_at = 0.0
         self.seconds = 0.0  # what it took, once it is done
         self.done = False
+        self.settled = False  # its success was committed by a transaction of the task's own
+        self.meta: str | None = None  # what the task has made of the job's meta, to be stored with the finish
+        self.stack: Stack | None = None  # the middleware around it, if there is any
         self.work: asyncio.Task[None] | None = None
 
     def stop(self, reason: StopReason, abandon_at: float) -> None:
@@ -136,6 +149,8 @@ async def drive(run: Run, context: Context[Any] | None, done: Callable[[Run, Out
     except BaseException as error:  # of our own making, and not foreseen; still the run has ended
         log.exception("job %s: its run ended in a way that was not foreseen", run.job.id)
         outcome = _of_exception(run, error)
+    if context is not None:
+        run.meta = context.new_meta
     if not run.done:
         done(run, outcome)
 
@@ -156,18 +171,47 @@ async def _outcome(run: Run, context: Context[Any] | None) -> Outcome:
         args, kwargs = run.task.decode(job.args)
     except Exception as error:  # PayloadError, or a type of the user's that refuses the value
         return Undecodable(entry_of(error, job, "undecodable"))
-    if context is not None and run.task.takes_context:
-        args = (context, *args)
     try:
-        value = await run.executor.run(Call(run.task.function, args, kwargs, job, context))
+        if run.stack is not None and context is not None:
+            value = await _wrapped(run, context, run.stack, args, kwargs)
+        else:
+            if context is not None and run.task.takes_context:
+                args = (context, *args)
+            value = await run.executor.run(Call(run.task.function, args, kwargs, job, context))
     except BaseException as error:  # the one place where everything is caught: it is this job's end, not the pod's
+        if context is not None and context.outcome is not None:
+            log.warning("job %s: %s after its success was committed", job.id, type(error).__name__)
+            run.settled = True
+            return context.outcome
         return _of_exception(run, error)
+    if context is not None and context.outcome is not None:
+        run.settled = True
+        return context.outcome
     return _of_value(value, context.follow_ups if context is not None else ())
+
+
+async def _wrapped(
+    run: Run, context: Context[Any], stack: Stack, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Any:
+    """The call, inside its middleware."""
+    task, function = run.task, run.task.function
+    if stack.inside:
+        function = middleware.inside(stack, context, function, takes_context=task.takes_context)
+
+    async def inner(own: tuple[Any, ...], named: Mapping[str, Any]) -> Any:
+        if run.executor.asks and (own != args or named != kwargs):
+            raise TypeError(f"middleware cannot change the arguments of {task.name}: they are sent elsewhere as stored")
+        given = (context, *own) if task.takes_context else own
+        return await run.executor.run(Call(function, given, named, run.job, context))
+
+    return await middleware.around(stack, context, args, kwargs, inner)
 
 
 def _of_value(value: Any, follow_ups: tuple[NewJob, ...]) -> Outcome:
     if value is None:
-        return Succeeded(None, None, follow_ups)
+        return Succeeded(None, None, follow_ups) if follow_ups else _SUCCEEDED
+    if isinstance(value, Brought):
+        return Succeeded(value.result, value.warning, follow_ups)
     try:
         return Succeeded(payload.encode(value, what="result"), None, follow_ups)
     except PayloadError as error:
@@ -178,29 +222,35 @@ def _of_value(value: Any, follow_ups: tuple[NewJob, ...]) -> Outcome:
 
 
 def _of_exception(run: Run, error: BaseException) -> Outcome:
-    job = run.job
+    job, told = run.job, None
+    if isinstance(error, Elsewhere):
+        told, error = error.error, error.signal or error
     match error:
         case Snooze():
             return Snoozed(error.delay)
         case Throttle():
             return Throttled(error.delay)
         case RetryAfter():
-            return Raised(entry_of(error, job), error, after=error.delay)
+            return Raised(told or entry_of(error, job), error, after=error.delay)
         case Fail():
-            return Raised(entry_of(error, job), error, final=True)
+            return Raised(told or entry_of(error, job), error, final=True)
         case Cancel():
-            return Stopped(entry_of(error, job, "cancelled"))
+            entry = told or entry_of(error, job)
+            return Stopped(_retold(entry, "cancelled", entry.message))
         case Wait():
             return Waits(answering.id_of(error.token))
+        case Release():
+            return Interrupted()
         case Signal():  # a signal of the user's own making is an ordinary exception
-            return Raised(entry_of(error, job), error)
+            return Raised(told or entry_of(error, job), error)
         case ChildLost() if run.reason is None:
             entry = _told(job, error.kind, str(error))
-            return Crashed(entry) if error.kind == "worker_lost" else Raised(entry, error)
-        case Elsewhere() if run.reason is None:
-            return Raised(error.error, error)
+            return Crashed(entry) if error.kind == "worker_lost" else Raised(entry)
+        case NotBegun() if run.reason is None:
+            log.warning("job %s is given back: %s", job.id, error)
+            return Interrupted(error.delay)
         case _:
-            entry = entry_of(error, job)
+            entry = told or entry_of(error, job)
             return Raised(entry, error) if run.reason is None else _stopped(run, entry)
 
 

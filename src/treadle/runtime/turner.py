@@ -7,6 +7,11 @@ next turn, which starts the moment this one is answered. So batches grow with lo
 at once, and a thousand jobs share a commit. `apply` and `claim` are sent side by side; a storage that can writes both
 in one commit.
 
+Where a storage works beside the pod and many jobs end while a turn is under way (`Capabilities.overlap` says how many),
+a second one leaves beside it: otherwise the storage would rest while a batch is run, and the pod while it is written.
+Each then takes half of the slots, and neither asks for places that the other has asked for. Below that number there is
+never more than one: two small ones cost more statements and commits than one large one.
+
 What starts a turn
 ------------------
 A run that ended, a wake, the next known due time, or the poll. Hunger is kept queue by queue: a queue that gave
@@ -31,8 +36,9 @@ is back. One line is logged when the trouble starts and one when it is over.
 What a refused Change means
 ---------------------------
 *Stale*: the claim is not ours any more; the Change is dropped and counted. *Cancel wanted*: somebody asked while the
-run was ending; the core says what to write instead. *Its follow-ups are bad*, or its words are: the finish is sent
-without them, because an effect has happened and must not be repeated for the sake of a follow-up.
+run was ending; the core says what to write instead. *A request is kept behind it*: the same. *Its follow-ups are bad*,
+or its words are: the finish is sent without them, because an effect has happened and must not be repeated for the sake
+of a follow-up.
 
 At shutdown
 -----------
@@ -57,8 +63,9 @@ from msgspec import UNSET
 from ..core import demand, lifecycle
 from ..core.backoff import Retry
 from ..core.job import Change, ErrorEntry, Job
-from ..core.outcome import Interrupted, Outcome
+from ..core.outcome import Interrupted, Outcome, Raised
 from ..ports import Applied, Claimed, Lane, Storage, Want
+from .declared import FollowUps
 from .meter import Meter
 from .rates import Rates
 from .roster import Roster
@@ -71,10 +78,12 @@ LONGEST_PAUSE = 30.0
 
 
 class Finish(msgspec.Struct):
-    """A Change on its way, and the run it speaks for (None: a claim that was given back unstarted)."""
+    """A Change on its way, and the run it speaks for (None: a claim that was given back unstarted). If a kept request
+    takes over with it, `plain` is what it would be without."""
 
     change: Change
     run: Run | None
+    plain: Change | None = None
 
 
 class Turner:
@@ -91,6 +100,7 @@ class Turner:
         chance: random.Random,
         meter: Meter | None = None,
         rates: Rates | None = None,
+        declared: FollowUps | None = None,
     ) -> None:
         self.pod = ""  # set when the pod registers, and again when it registers anew
         self.counts: Counter[str] = Counter()
@@ -101,16 +111,24 @@ class Turner:
         self._start = start
         self._accepted = accepted
         self._may_claim = may_claim
-        self._batch = batch
+        self._overlap = storage.capabilities.overlap
+        # Half of the slots, or a second turn would have nothing to fill.
+        may_overlap = self._overlap is not None and roster.slots >= 2 * self._overlap
+        self._batch = min(batch, roster.slots // 2) if may_overlap else batch
         self._poll = poll
         self._chance = chance
         self._meter = meter or Meter()
+        self._declared = declared
         self.rates = rates or Rates(storage, lambda: roster.settings)
         self._pending: list[Finish] = []
         self._unanswered: list[str] = []  # tokens of claims whose answer was lost
-        self._in_flight: str | None = None
+        self._in_flight: set[str] = set()  # tokens of claims under way
+        self._asked: list[Want] = []  # what those ask for
+        self._turns = 0  # under way
+        self._relief: asyncio.Task[None] | None = None  # takes the second turns
         self._given_back: set[tuple[str, str]] = set()  # (job id, token) of claims on their way back, never started
         self._hungry = set(roster.queues)  # queues that may have work for us
+        self._plenty: set[str] = set()  # queues that gave all that they were last asked for
         self._nudged = asyncio.Event()
         self._written = asyncio.Event()  # nothing to write, and no claim under way that could bring something
         self._written.set()
@@ -146,8 +164,29 @@ class Turner:
             job = msgspec.structs.replace(job, cancel_wanted=True)
         overrides = self._roster.overrides
         live = overrides.get(job.queue) if overrides else None
+        if run.meta is not None:
+            job = msgspec.structs.replace(job, meta=run.meta)
         change = lifecycle.finish(job, outcome, run.task.retry, self._chance.random(), live)
-        self._send_later(Finish(change, run))
+        if run.meta is not None and change.meta is UNSET:
+            change = msgspec.structs.replace(change, meta=run.meta)
+        self._send_later(Finish(self._followed(change, run), run))
+
+    def _followed(self, change: Change, run: Run | None) -> Change:
+        """With what the task declares for such an end."""
+        if run is None or not run.task.followed or self._declared is None:
+            return change
+        return self._declared.added(change, run.job)
+
+    def _cannot_wait(self, run: Run) -> Change:
+        """For a run that wants to wait for what nobody can answer: left waiting, it would wait for ever."""
+        job = run.job
+        message = "Wait needs a token that ctx.answer_token made in this run, and that is still open"
+        error = ErrorEntry(
+            attempt=job.attempt, kind="error", type="Wait", message=message, pod=job.pod, started_at=job.started_at
+        )
+        live = self._roster.override(job.queue)
+        change = lifecycle.finish(job, Raised(error), run.task.retry, self._chance.random(), live)
+        return self._followed(change, run)
 
     def give_back(self, job: Job, delay: float = 0.0) -> None:
         """Return a claim unstarted, uncharged."""
@@ -155,10 +194,14 @@ class Turner:
         self._send_later(Finish(lifecycle.finish(job, Interrupted(delay), Retry.none(), 0.0), None))
 
     def _send_later(self, finish: Finish) -> None:
-        self._pending.append(finish)
-        self._written.clear()
-        self.idle.clear()
-        self._nudged.set()
+        pending = self._pending
+        pending.append(finish)
+        if len(pending) == 1:  # what is true since then need not be said again
+            self._written.clear()
+            self.idle.clear()
+            self._nudged.set()
+        elif self._overlap and len(pending) % self._overlap == 0 and self._relief is None and self._is_second_worth():
+            self._relief = self._loop.create_task(self._relieve())
 
     def stop_claiming(self) -> None:
         self.claiming = False
@@ -195,7 +238,7 @@ class Turner:
         return (
             claim in self._roster.in_hand
             or claim in self._given_back
-            or token == self._in_flight
+            or token in self._in_flight
             or token in self._unanswered
         )
 
@@ -204,18 +247,35 @@ class Turner:
     async def run(self) -> None:
         """Turn for ever. Cancel it only after `flush`: a turn that is cut short forgets what it was sending."""
         self._nudged.set()
-        while True:
-            await self._nudged.wait()
-            self._nudged.clear()
-            if self._pause:
-                await self._wait_out_trouble()
-            self._arm(await self._guarded_turn())
+        try:
+            while True:
+                await self._nudged.wait()
+                self._nudged.clear()
+                if self._pause:
+                    await self._wait_out_trouble()
+                self._arm(await self._guarded_turn())
+        finally:
+            if self._relief is not None:
+                self._relief.cancel()
+                await asyncio.wait([self._relief])
 
-    async def _guarded_turn(self) -> float:
+    async def _relieve(self) -> None:
+        """Second turns, as long as there is enough for them beside the first."""
+        try:
+            while self._is_second_worth():
+                self._arm(await self._guarded_turn(second=True))
+        finally:
+            self._relief = None
+
+    def _is_second_worth(self) -> bool:
+        many = self._overlap is not None and len(self._pending) >= self._overlap
+        return many and self._turns == 1 and not self._pause and not self._unanswered
+
+    async def _guarded_turn(self, *, second: bool = False) -> float:
         """A turn. Whatever is wrong with it, there is a next one: a pod whose turns had ended would beat on, and keep
         the others from what it holds."""
         try:
-            return await self.turn()
+            return await self.turn(second=second)
         except BaseException as error:
             if _is_our_end(error):
                 raise
@@ -224,14 +284,14 @@ class Turner:
             self._hungry.update(self._roster.queues)
             return self._poll()
 
-    async def turn(self) -> float:
+    async def turn(self, *, second: bool = False) -> float:
         """One round. Answers with how long to rest if nothing nudges us before."""
-        if self._unanswered:
+        if self._unanswered and not second:  # the first one asks, and nothing is claimed meanwhile
             await self._recover()
         wants = () if self._unanswered else self._wants()
         is_rated = bool(wants) and self.rates.concern(wants)
         if is_rated:
-            wants = await self._allowed(wants)
+            wants = () if second else await self._allowed(wants)
         finishes, self._pending = self._pending, []
         if not finishes and not wants:
             return self._rest(None)
@@ -239,7 +299,13 @@ class Turner:
         # A queue that is asked only for some executors' tasks, because the others are full, stays hungry.
         self._hungry -= {want.queue for want in wants if len(want.lanes) == self._roster.kinds}
         begun = perf_counter()
-        applied, claimed = await self._send(finishes, wants)
+        self._turns += 1
+        self._asked += wants
+        try:
+            applied, claimed = await self._send(finishes, wants)
+        finally:
+            self._turns -= 1
+            self._asked = [want for want in self._asked if not any(want is each for each in wants)]
         taken = len(claimed.jobs) if isinstance(claimed, Claimed) else 0
         self._meter.turned(perf_counter() - begun, len(finishes), taken)
         trouble = applied if isinstance(applied, BaseException) else None
@@ -250,7 +316,7 @@ class Turner:
         if is_rated:
             self.rates.claimed(wants, claimed.jobs if isinstance(claimed, Claimed) else None)
         if isinstance(claimed, Claimed):
-            self._take(claimed)
+            self._take(claimed, wants)
         elif claimed is not None:
             trouble = trouble or claimed
             self._hungry.update(want.queue for want in wants)
@@ -269,7 +335,8 @@ class Turner:
         changes = [finish.change for finish in finishes]
         if not wants:
             return await _caught(self._storage.apply(changes)), None
-        self._in_flight = token = self._fresh_token()
+        token = self._fresh_token()
+        self._in_flight.add(token)
         self._written.clear()
         try:
             if not changes:
@@ -280,7 +347,7 @@ class Turner:
             )
             return applied, self._keep_token(token, claimed)
         finally:
-            self._in_flight = None
+            self._in_flight.discard(token)
 
     def _keep_token(self, token: str, claimed: Claimed | BaseException) -> Claimed | BaseException:
         if isinstance(claimed, BaseException):
@@ -305,7 +372,7 @@ class Turner:
         ended: list[Run] = []
         for finish, answer in zip(finishes, answers, strict=True):
             change, run = finish.change, finish.run
-            if run is None and not answer.cancel_wanted:
+            if run is None and not answer.cancel_wanted and answer.kept is UNSET:
                 self._given_back.discard((change.id, change.token or ""))
             if answer.accepted:
                 self.counts[change.why] += 1
@@ -313,14 +380,19 @@ class Turner:
                     self._roster.settle(run)
                     written.append(change)
                     ended.append(run)
-                    if not answer.repeated:
+                    if not answer.repeated or run.settled:
                         self._accepted(change, run.job)
             elif answer.cancel_wanted:
-                self._pending.append(Finish(lifecycle.obey_cancel(change), run))
-            elif answer.error is not None and (barer := _barer(change, answer.error)) != change:
+                self._pending.append(Finish(self._followed(lifecycle.obey_cancel(finish.plain or change), run), run))
+            elif answer.kept is not UNSET:
+                plain = finish.plain or change
+                self._pending.append(Finish(lifecycle.take_over(plain, answer.kept), run, plain))
+            elif answer.error is not None and change.why == "waits" and run is not None and not change.follow_ups:
+                self._pending.append(Finish(self._cannot_wait(run), run))
+            elif answer.error is not None and (barer := _with_less(finish, answer.error)) is not None:
                 left_out = "its follow-ups" if change.follow_ups else "what it said"
                 log.error("job %s: %s is written without %s: %s", change.id, change.why, left_out, answer.error)
-                self._pending.append(Finish(barer, run))
+                self._pending.append(barer)
             else:
                 self.counts["stale"] += 1
                 log.info("job %s: %s came too late (it is %s now)", change.id, change.why, answer.state)
@@ -329,19 +401,24 @@ class Turner:
         if ended:
             self._meter.finished(written, ended)
 
-    def _take(self, claimed: Claimed) -> None:
-        self._hungry.update(job.queue for job in claimed.jobs)
+    def _take(self, claimed: Claimed, wants: Sequence[Want]) -> None:
+        given = Counter([job.queue for job in claimed.jobs])
+        self._hungry.update(given)
+        for want in wants:
+            (self._plenty.add if given[want.queue] >= want.limit else self._plenty.discard)(want.queue)
         if claimed.jobs:
             self.counts["claimed"] += len(claimed.jobs)
             self.idle.clear()
             self._start(claimed.jobs)
 
     def _wants(self) -> tuple[Want, ...]:
-        if not (self._hungry and self.claiming and self._may_claim()):
+        if not ((self._hungry or self._plenty) and self.claiming and self._may_claim()):
             return ()
-        rooms = self._roster.rooms(self._hungry)
+        rooms = self._roster.rooms(self._hungry | self._plenty, self._asked)
         # What nobody may serve is not waited for: an operator's word comes with a beat, and the next poll asks again.
-        self._hungry -= {room.queue for room in rooms if room.most == 0 or not self._roster.kinds}
+        unserved = {room.queue for room in rooms if room.most == 0 or not self._roster.kinds}
+        self._hungry -= unserved
+        self._plenty -= unserved
         return tuple(
             Want(ask.queue, ask.limit, tuple(Lane(tasks, limit) for tasks, limit in ask.groups))
             for ask in demand.plan(rooms, self._batch)
@@ -351,7 +428,9 @@ class Turner:
         """What the queues' rates allow of it. A queue without a token is not waited for: it is known when there will
         be one, and then we are woken."""
         allowed = await self.rates.cut(wants)
-        self._hungry.difference_update(self.rates.resting())
+        resting = self.rates.resting()
+        self._hungry.difference_update(resting)
+        self._plenty.difference_update(resting)
         # The pod may have been stopped, fenced or declared lost meanwhile.
         return allowed if self.claiming and self._may_claim() and not self._unanswered else ()
 
@@ -365,7 +444,7 @@ class Turner:
     def _rest(self, claimed: Claimed | None) -> float:
         if self._pending:
             self._nudged.set()
-        elif not self._unanswered:
+        elif not self._unanswered and not self._turns:
             self._written.set()
             if not self._hungry and not self._roster.in_hand:
                 self.idle.set()
@@ -410,6 +489,17 @@ class Turner:
                 await self._end_pause.wait()
         except TimeoutError:
             pass
+
+
+def _with_less(finish: Finish, why: str) -> Finish | None:
+    """The same finish with less in it, if there is anything that could be left out. What takes over with it goes last:
+    only a request whose id another job has taken meanwhile can be at fault itself, and then it is there."""
+    plain, takes = finish.plain or finish.change, finish.change.takes
+    if (barer := _barer(plain, why)) != plain:
+        return Finish(lifecycle.take_over(barer, takes), finish.run, barer)
+    if takes is None or not finish.change.follow_ups:
+        return None
+    return Finish(msgspec.structs.replace(finish.change, follow_ups=()), finish.run, plain)
 
 
 def _barer(change: Change, why: str) -> Change:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Final
 
 import msgspec
@@ -17,13 +18,14 @@ from msgspec import UNSET, Struct
 
 from ..core import audit as auditing
 from ..core import filter as filters
+from ..core import keeping, unique
 from ..core import queue as queueing
-from ..core import unique
 from ..core.audit import AuditLine
 from ..core.catalog import Entry
 from ..core.filter import Filter
 from ..core.job import (
     CLAIMABLE,
+    ENDS_RUN,
     ERRORS_KEPT,
     LIVE,
     TERMINAL,
@@ -59,12 +61,14 @@ from ..ports import (
 )
 from .clock import SystemClock
 from .lent import AtOnce
+from .memory_answers import MemoryAnswers
 from .memory_catalog import MemoryCatalog
 from .memory_copy import MemoryCopy
 from .memory_history import Kept, MemoryHistory
 from .memory_limits import MemoryLimits
 from .memory_operations import MemoryOperations, keep_line
 from .memory_pods import MemoryPods, PodRow
+from .memory_reports import MemoryReports, Said
 from .memory_schedules import MemorySchedules
 
 replace: Final = msgspec.structs.replace
@@ -86,13 +90,22 @@ class _Leader(Struct, frozen=True):
 
 
 class MemoryStorage(
-    MemoryPods, MemoryOperations, MemoryLimits, MemoryCatalog, MemoryHistory, MemoryCopy, MemorySchedules
+    MemoryPods,
+    MemoryOperations,
+    MemoryLimits,
+    MemoryCatalog,
+    MemoryHistory,
+    MemoryCopy,
+    MemorySchedules,
+    MemoryReports,
+    MemoryAnswers,
 ):
     capabilities = Capabilities(durable=False, shared=False)
 
     def __init__(self, clock: Clock | None = None) -> None:
         MemoryLimits.__init__(self)
         MemorySchedules.__init__(self)
+        MemoryAnswers.__init__(self)
         self._clock: Clock = clock or SystemClock()
         self._lock = threading.RLock()
         self._rows: dict[str, _Row] = {}
@@ -102,6 +115,7 @@ class MemoryStorage(
         self._pods: dict[str, PodRow] = {}
         self._leader = _Leader()
         self._history = Kept()
+        self._said = Said()
         self._catalog: dict[tuple[str, str], Entry] = {}
         self._operations: dict[str, Operation] = {}
         self._audit: dict[str, AuditLine] = {}
@@ -163,7 +177,7 @@ class MemoryStorage(
             format=new.format,
             priority=new.priority,
             run_at=_due(new, now),
-            created_at=now,
+            created_at=now if new.asked_at is None else new.asked_at,
             max_attempts=new.max_attempts,
             timeout=new.timeout,
             pinned=new.pinned,
@@ -191,13 +205,16 @@ class MemoryStorage(
 
     def _settle(self, holder: str, new: NewJob, rule: UniqueClaim, now: float) -> Inserted:
         row = self._rows[holder]
+        if rule.on_conflict == "keep_last" and self._is_under_way(row.job):
+            row.job = replace(row.job, kept=keeping.keep(new, row.job.unique_key or "", now, row.job.kept))
+            return Inserted(keeping.id_of(row.job.kept) or new.id, "kept")
         if rule.on_conflict == "skip" or row.job.state not in CLAIMABLE:
             return Inserted(holder, "duplicate")
         row.job = replace(
             row.job,
             args=new.args,
             format=new.format,
-            run_at=_due(new, now),
+            run_at=unique.due(new, now, row.job.created_at),
             priority=new.priority,
             tags=new.tags,
             meta=new.meta,
@@ -206,6 +223,10 @@ class MemoryStorage(
             crashes=0,
         )
         return Inserted(holder, "replaced")
+
+    def _is_under_way(self, job: Job) -> bool:
+        # One that was kept behind stays there while its holder goes to and fro between an answer and the next run.
+        return job.state in (State.RUNNING, State.WAITING) or (job.state in LIVE and job.kept is not None)
 
     async def claim(self, pod: str, token: str, wants: Sequence[Want]) -> Claimed:
         with self._lock:
@@ -274,7 +295,7 @@ class MemoryStorage(
             attempt=row.job.attempt + 1,
         )
         # The row keeps what the caller chose: the setting may be gone at the next attempt.
-        return replace(row.job, timeout=timeout, errors=row.job.errors[-1:])
+        return replace(row.job, timeout=timeout, errors=row.job.errors[-1:], kept=None)
 
     async def recover(self, pod: str, token: str) -> Sequence[Job]:
         with self._lock:
@@ -302,7 +323,7 @@ class MemoryStorage(
                 if answer.accepted and not answer.repeated:
                     if change.to in TERMINAL:
                         ended.add(change.id)
-                    elif change.to in CLAIMABLE or change.why in ("moved", "reprioritised"):
+                    elif {change.to, answer.state} & CLAIMABLE or change.why in ("moved", "reprioritised"):
                         woken.add(self._rows[change.id].job.queue)
                     cancels = cancels or change.why == "cancel_asked"
                     woken.update(new.queue for new in change.follow_ups)
@@ -320,12 +341,18 @@ class MemoryStorage(
             return Applied(False, state=job.state)
         if change.unless_cancel_wanted and job.cancel_wanted:
             return Applied(False, state=job.state, cancel_wanted=True)
+        if (change.takes is not None or change.why in ENDS_RUN) and change.takes != job.kept:
+            return Applied(False, state=job.state, kept=job.kept)
         if change.if_lapsed and self._is_live(job.pod or ""):
             return Applied(False, state=job.state)
         if change.remove:
             del self._rows[change.id]
             self._forget_events(change.id)
+            self._forget_said(change.id)
+            self._forget_answers(change.id)
             return Applied(True)
+        if change.answer is not None:
+            return self._apply_met(row, job, change, now)
         return self._write(row, job, change, now)
 
     def _write(self, row: _Row, job: Job, change: Change, now: float) -> Applied:
@@ -342,6 +369,8 @@ class MemoryStorage(
                 self._keys[key] = job.id
         if _is_finish(change):
             row.finished_token = change.token
+        if change.why == "revived" and job.state is State.SUCCEEDED:
+            self._forget_reports(job.id)
         if change.if_lapsed and (lost := self._pods.get(job.pod or "")) is not None:
             lost.lost = True
         self._queues.setdefault(row.job.queue, Queue(name=row.job.queue))
@@ -358,6 +387,10 @@ class MemoryStorage(
             fields["result"] = change.result
         if change.warning is not UNSET:
             fields["warning"] = change.warning
+        if change.meta is not UNSET:
+            fields["meta"] = change.meta
+        if change.takes is not None:
+            fields["kept"] = None
         if change.error is not None:
             fields["errors"] = _remember(job.errors, replace(change.error, ended_at=now))
             fields["error_count"] = job.error_count + 1
@@ -517,7 +550,15 @@ class MemoryStorage(
     async def get(self, ids: Sequence[str]) -> Sequence[Job]:
         with self._lock:
             now = self._clock.now()
-            return [self._seen(self._rows[id], now) for id in ids if id in self._rows]
+            kept = {} if all(id in self._rows for id in ids) else self._kept_requests()
+            found = [self._seen(self._rows[id], now) if id in self._rows else kept.get(id) for id in ids]
+            return [job for job in found if job is not None]
+
+    def _kept_requests(self) -> dict[str, Job]:
+        """What is kept behind its holder, by the id that it will have."""
+        holders = [row.job for row in self._rows.values()]
+        kept = [keeping.job_of(job.kept, job.id) for job in holders if job.kept is not None]
+        return {job.id: job for job in kept if job is not None}
 
     async def find(self, query: Query) -> Page:
         # The cursor is the last row's place in the order, not its number: rows come and go between two pages.
@@ -602,6 +643,12 @@ class MemoryStorage(
 
     def borrow_async(self, connection: object) -> BorrowedAsync:
         return AtOnce(self.borrow(connection))
+
+    def transact(self, connection: object) -> AbstractContextManager[Any]:
+        raise TypeError("memory:// takes part in no transaction: finish by returning")
+
+    def transact_async(self, connection: object) -> AbstractAsyncContextManager[Any]:
+        raise TypeError("memory:// takes part in no transaction: finish by returning")
 
 
 def _due(new: NewJob, now: float) -> float:

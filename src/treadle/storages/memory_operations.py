@@ -44,6 +44,10 @@ class MemoryOperations:
 
         def _forget_events(self, job_id: str) -> None: ...
 
+        def _forget_said(self, job_id: str) -> None: ...
+
+        def _forget_answers(self, job_id: str) -> None: ...
+
     async def failures(
         self, *, queue: str | None = None, task: str | None = None, limit: int = 50, most: int = LOOKED_AT
     ) -> Failures:
@@ -130,6 +134,8 @@ class MemoryOperations:
             for id in gone:
                 del self._rows[id]
                 self._forget_events(id)
+                self._forget_said(id)
+                self._forget_answers(id)
             more = len(seen) == limit
             return Pruned(len(gone), f"{seen[-1][0]!r}/{seen[-1][1]}" if more else None)
 

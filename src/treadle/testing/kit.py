@@ -8,6 +8,7 @@ job at enqueue, because it would hide the difference between "asked for" and "do
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Coroutine
 from typing import Any, Final, ParamSpec, TypeVar
@@ -15,13 +16,15 @@ from typing import Any, Final, ParamSpec, TypeVar
 from ..app import App
 from ..config import Timing
 from ..core import firing, payload
+from ..core.backoff import Retry
 from ..core.duration import Duration, seconds
 from ..core.errors import TreadleError
 from ..core.filter import parse
-from ..core.job import CLAIMABLE, Job
+from ..core.job import CLAIMABLE, Change, Job
 from ..core.view import JobView, job_view
 from ..ports import Query
 from ..runtime.services.cron import Cron
+from ..runtime.services.rescuer import Rescuer
 from ..storages.memory import MemoryStorage
 from ..tasks import Task
 from .clock import FakeClock
@@ -95,6 +98,7 @@ class Jobs:
         failures: list[str] = []
         for app, storage in self._lent.items():
             await self._crons[app].run_once()
+            await _end_waits(app, storage, failures)
             await self._drain(app, storage, failures)
         if failures and not expect_failures:
             raise UnexpectedFailure("\n".join(failures))
@@ -145,9 +149,35 @@ class Jobs:
             if job.state in CLAIMABLE and job.run_at > now
         ]
         for storage in self._lent.values():
+            waiting = _now(storage.find(Query(filter=parse("state:waiting"), limit=1_000_000))).jobs
+            dues += [job.deadline for job in waiting if job.deadline is not None and job.deadline > now]
             times = [firing.next_fire(schedule) for schedule in _now(storage.schedules())[1]]
             dues += [at for at in times if at is not None and at > now]
         return min(dues, default=None)
+
+
+async def _end_waits(app: App, storage: MemoryStorage, failures: list[str]) -> None:
+    """What a Rescuer does for jobs that nobody has answered in time."""
+
+    def retry_of(name: str) -> Retry | None:
+        return None if (task := app.find(name)) is None else task.retry
+
+    def note(change: Change, job: Job) -> None:
+        failures.append(f"{job.task} {job.args}: {'' if change.error is None else change.error.message}")
+
+    chance = random.Random(0)  # noqa: S311 - for the jitter of a retry
+    rescuer = Rescuer(
+        storage,
+        _TIMING,
+        chance,
+        every=1.0,
+        jitter=0.0,
+        rescued=note,
+        ended=note,
+        beat_age=lambda: 0.0,
+        retry_of=retry_of,
+    )
+    await rescuer.end_waits()
 
 
 def _now(work: Coroutine[Any, Any, T]) -> T:

@@ -662,8 +662,17 @@ class FirstWordCounts(Sabotaged):
 @functools.cache
 def every() -> list[type[Sabotaged]]:
     """All sabotaged storages."""
-    from . import sabotage_history, sabotage_operations, sabotage_schedules
+    from . import (
+        sabotage_answers,
+        sabotage_history,
+        sabotage_keeping,
+        sabotage_operations,
+        sabotage_reports,
+        sabotage_schedules,
+    )
 
-    del sabotage_history, sabotage_operations, sabotage_schedules  # they are known by having been imported
+    # They are known by having been imported.
+    del sabotage_answers, sabotage_history, sabotage_keeping
+    del sabotage_operations, sabotage_reports, sabotage_schedules
     named = [*Sabotaged.__subclasses__(), *ClaimIgnoresGates.__subclasses__()]
     return [*named, *(_sabotaged(*each) for each in _BY_CHANGE)]

@@ -11,7 +11,9 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
-from ...core import operation
+from msgspec import UNSET, UnsetType
+
+from ...core import lifecycle, operation
 from ...core.errors import FilterError
 from ...core.event import of_change
 from ...core.job import Change, Job
@@ -42,9 +44,19 @@ async def work(storage: Storage, found: Operation, chunk: int = CHUNK) -> Operat
 
     done = await storage.advance(found, todo.changes, then)
     if done is not None:
-        accepted = [change for change, answer in zip(todo.changes, told, strict=True) if answer.accepted]
+        answered = list(zip(todo.changes, told, strict=True))
+        accepted = [change for change, answer in answered if answer.accepted]
+        accepted += await _obey(storage, [(change, answer.kept) for change, answer in answered])
         await _record(storage, found, page.jobs, accepted)
     return done
+
+
+async def _obey(storage: Storage, refused: Sequence[tuple[Change, str | UnsetType | None]]) -> list[Change]:
+    """What was refused because somebody has asked for the same since the page was read: written all the same, with that
+    request in its place. The operation counts it as too late."""
+    changes = [lifecycle.take_over(change, kept) for change, kept in refused if kept is not UNSET]
+    answers = await storage.apply(changes) if changes else ()
+    return [change for change, answer in zip(changes, answers, strict=True) if answer.accepted]
 
 
 async def _record(storage: Storage, found: Operation, jobs: Sequence[Job], changes: Sequence[Change]) -> None:

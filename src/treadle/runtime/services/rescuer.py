@@ -1,4 +1,5 @@
-"""Rescuer: gives the jobs of dead pods to the living, and ends runs that are far beyond their deadline.
+"""Rescuer: gives the jobs of dead pods to the living, ends runs that are far beyond their deadline, and waits for
+answers that nobody has given in time.
 
 Safe to run in every pod at once: each rescue is a Change that names the claim's token and is refused if the pod has
 come back to life meanwhile. The loser of the race changes nothing.
@@ -16,17 +17,21 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
+
+from msgspec import UNSET
 
 from ...config import Timing
 from ...core import lifecycle
+from ...core.backoff import Retry
 from ...core.job import Change, Job, RetryOverride
-from ...ports import Abandoned, Storage
+from ...ports import Abandoned, Storage, WaitOver
 
 log = logging.getLogger("treadle.rescuer")
 
 CHUNK: Final = 500
+MOST_ROUNDS: Final = 5  # of a race with whoever asks for what it rescues; the next pass goes on
 UNHEARD: Final = 1.5  # so many beats without an answer are more than jitter
 
 
@@ -42,9 +47,12 @@ class Rescuer:
         every: float,
         jitter: float,
         rescued: Callable[[Change, Job], None],
+        ended: Callable[[Change, Job], None] = lambda change, job: None,
         beat_age: Callable[[], float],
         override: Callable[[str], RetryOverride | None] = lambda queue: None,
+        retry_of: Callable[[str], Retry | None] = lambda task: None,
         may_act: Callable[[], bool] = lambda: True,
+        declared: Callable[[Change, Job], Change] = lambda change, job: change,
     ) -> None:
         self.every = every
         self.jitter = jitter
@@ -53,9 +61,12 @@ class Rescuer:
         self._timing = timing
         self._chance = chance
         self._rescued = rescued
+        self._ended = ended  # told of waits that are over
         self._beat_age = beat_age
         self._override = override
+        self._retry_of = retry_of  # for waits that are over: how a task is tried again, where this pod knows it
         self._may_act = may_act
+        self._declared = declared
         self._looked: float | None = None
         self._hold_until = 0.0
 
@@ -67,6 +78,7 @@ class Rescuer:
         self._looked = now
         while await self._pass() == CHUNK:
             pass
+        await self.end_waits()
         self._looked = time.monotonic()
 
     async def _pass(self) -> int:
@@ -76,21 +88,59 @@ class Rescuer:
             found = [each for each in found if each.why == "gone"]
         if not found or not self._may_act():  # the read took its time: another pod may lead by now
             return 0
-        changes = [self._change(each) for each in found]
+        return await self._write(found, [self._change(each) for each in found])
+
+    async def end_waits(self) -> None:
+        """The attempts of jobs that have waited in vain."""
+        while True:
+            found = await self._storage.waits_over(CHUNK)
+            if not found or not self._may_act():
+                return
+            waits = [Abandoned(each.job, "answer", "") for each in found]
+            if await self._write(waits, [*map(self._in_vain, found)]) < CHUNK:
+                return
+
+    async def _write(self, found: Sequence[Abandoned], plain: list[Change]) -> int:
         rescued = 0
-        for each, change, answer in zip(found, changes, await self._storage.apply(changes), strict=True):
-            if answer.accepted:
-                rescued += 1
-                self.counts[each.why] += 1
-                self._rescued(change, each.job)
-                log.warning("job %s (%s) of pod %s: %s", each.job.id, each.job.task, each.label, _told(each, change))
+        changes = [lifecycle.take_over(change, each.job.kept) for each, change in zip(found, plain, strict=True)]
+        for _ in range(MOST_ROUNDS):
+            again: list[tuple[Abandoned, Change, Change]] = []
+            answers = await self._storage.apply(changes)
+            for each, own, change, answer in zip(found, plain, changes, answers, strict=True):
+                if answer.accepted:
+                    rescued += 1
+                    self._note(each, change)
+                elif answer.kept is not UNSET:  # somebody has asked for it since we looked
+                    again.append((each, own, lifecycle.take_over(own, answer.kept)))
+            if not again:
+                break
+            found, plain, changes = ([*column] for column in zip(*again, strict=True))
         return rescued
+
+    def _note(self, rescued: Abandoned, change: Change) -> None:
+        self.counts[rescued.why] += 1
+        job = rescued.job
+        if rescued.why == "answer":
+            self._ended(change, job)
+            log.info("job %s (%s): nobody has answered in time; %s", job.id, job.task, change.why)
+            return
+        self._rescued(change, job)
+        log.warning("job %s (%s) of pod %s: %s", job.id, job.task, rescued.label, _told(rescued, change))
+
+    def _in_vain(self, wait: WaitOver) -> Change:
+        job, answer = wait.job, wait.answer
+        live = self._override(job.queue)
+        retry = self._retry_of(job.task) or Retry()
+        change = lifecycle.expired(job, answer.id, answer.timeout, retry, self._chance.random(), live)
+        return self._declared(change, job)
 
     def _change(self, abandoned: Abandoned) -> Change:
         live = self._override(abandoned.job.queue)
         if abandoned.why == "deadline":
-            return lifecycle.expire(abandoned.job, self._chance.random(), live)
-        return lifecycle.rescue(abandoned.job, abandoned.label, live)
+            change = lifecycle.expire(abandoned.job, self._chance.random(), live)
+        else:
+            change = lifecycle.rescue(abandoned.job, abandoned.label, live)
+        return self._declared(change, abandoned.job)
 
 
 def _told(abandoned: Abandoned, change: Change) -> str:

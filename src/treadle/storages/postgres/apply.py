@@ -1,6 +1,6 @@
 """Apply: Changes, each wholly or not at all, fenced by state and token.
 
-The frequent ones (runs that ended or go back) are written many to a statement, by finish_1 and return_1, together with
+The frequent ones (runs that ended or go back) are written many to a statement, by finish_2 and return_2, together with
 their follow-ups if they have any (see `follow`). What those do not accept, and everything else, is looked at one by
 one: the row is locked, compared, and written inside a savepoint of its own, so that a bad Change takes nothing with it.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from msgspec import UNSET
 
@@ -21,9 +21,17 @@ from .news import News
 from .sql import call
 from .talk import BEGIN, COMMIT, BadValue, Taken, Talk
 
-FINISH: Final = call("finish_1", "float8, text[], text[], text[], text[], text[], text[], text[], boolean[]")
+# Ids and tokens travel as one text each, because asyncpg looks at every member of an array several times. The answer is
+# the ids that were ended, or null: all of them, as nearly always.
+FINISH: Final = """
+select case when count(*) < $10::int4 then coalesce(array_agg(ended), '{}') end
+from treadle.finish_2(
+    $1::float8, string_to_array($2::text, ','), string_to_array($3::text, ','), $4::text[], $5::text[], $6::text[],
+    $7::text[], $8::text[], $9::boolean[]
+) as ended
+"""
 RETURN: Final = call(
-    "return_1", "float8, text[], text[], float8[], float8[], int4[], int4[], text[], text[], boolean[]"
+    "return_2", "float8, text[], text[], float8[], float8[], int4[], int4[], text[], text[], boolean[]"
 )
 _RUNNING: Final = frozenset({State.RUNNING})
 _SUCCEEDED: Final = Applied(True, state=State.SUCCEEDED)
@@ -36,6 +44,7 @@ def is_quick(change: Change | QueueChange) -> bool:
     return (
         isinstance(change, Change)
         and change.token is not None
+        and "," not in change.token
         and change.expect == _RUNNING
         and follow.may_share(change)
         and change.cooling is None
@@ -44,6 +53,8 @@ def is_quick(change: Change | QueueChange) -> bool:
         and change.throttles is None
         and change.priority is None
         and change.queue is None
+        and change.meta is UNSET
+        and change.takes is None
         and (_is_quick_end(change) if change.to in TERMINAL else _is_quick_return(change))
         and rows.is_id(change.id)
     )
@@ -65,6 +76,10 @@ def _is_quick_return(change: Change) -> bool:
 def split(changes: Sequence[Change | QueueChange]) -> tuple[list[int], list[int]]:
     """The positions of the quick ones, and those of the others. A job or a follow-up that is named twice is nobody's
     quick one: the order decides."""
+    if all(map(is_quick, changes)):
+        ends = cast("Sequence[Change]", changes)
+        if len({change.id for change in ends}) == len(ends) and not [each for each in ends if each.follow_ups]:
+            return list(range(len(ends))), []  # as most turns are
     named = Counter(change.id for change in changes if isinstance(change, Change))
     named.update(new.id for change in changes if isinstance(change, Change) for new in change.follow_ups)
     quick: list[int] = []
@@ -98,10 +113,11 @@ def _apply_plain(changes: Sequence[Change], now: float | None, news: News) -> Ta
     ends = [change for change in changes if change.to in TERMINAL]
     returns = [change for change in changes if change.to not in TERMINAL]
     if ends:
-        ended = yield FINISH, (now, *_ends(ends))
-        ids = [row[0] for row in ended]
+        is_plain = [change.to for change in ends].count(State.SUCCEEDED) == len(ends)
+        ((ended,),) = yield FINISH, (now, *_ends(ends, is_plain=is_plain), len(ends))
+        ids = ended if ended is not None else [change.id for change in ends]
         news.ended.update(ids)
-        if all(change.to is State.SUCCEEDED for change in ends):
+        if is_plain:
             answers = dict.fromkeys(ids, _SUCCEEDED)
         else:
             states = {change.id: change.to for change in ends}
@@ -114,14 +130,13 @@ def _apply_plain(changes: Sequence[Change], now: float | None, news: News) -> Ta
     return answers
 
 
-def _ends(changes: Sequence[Change]) -> Iterable[list[Any] | None]:
-    plain = all(change.to is State.SUCCEEDED for change in changes)
-    yield [change.id for change in changes]
-    yield [change.token for change in changes]
-    yield None if plain else [_named(change.to) for change in changes]
+def _ends(changes: Sequence[Change], *, is_plain: bool) -> Iterable[str | list[Any] | None]:
+    yield ",".join([change.id for change in changes])
+    yield ",".join([change.token or "" for change in changes])
+    yield None if is_plain else [_named(change.to) for change in changes]
     yield _unless_empty([None if change.result is UNSET else change.result for change in changes])
     yield _unless_empty([None if change.warning is UNSET else change.warning for change in changes])
-    if plain:
+    if is_plain:
         yield from (None, None)
     else:
         yield _errors(changes)

@@ -10,12 +10,12 @@ from typing import Any, Final
 from msgspec import UNSET, Struct
 
 from ...core import audit as auditing
+from ...core import lifecycle, settings
 from ...core import queue as queueing
-from ...core import settings
-from ...core.job import CLAIMABLE, ERRORS_KEPT, LIVE, TERMINAL, Change, QueueChange, State, cause_of
+from ...core.job import CLAIMABLE, ENDS_RUN, ERRORS_KEPT, LIVE, TERMINAL, Change, QueueChange, State, cause_of
 from ...core.queue import Queue
 from ...ports import Applied
-from . import audit, history, insert, rows, sql
+from . import answer_rows, audit, find, history, insert, reports, rows, sql
 from .news import News
 from .talk import Talk
 
@@ -51,6 +51,7 @@ class _Row(Struct):
     error_count: int
     queue: str
     task: str
+    kept: str | None
     ended: bool
 
 
@@ -71,12 +72,34 @@ def apply_one(change: Change | QueueChange, time: tuple[float | None, float | No
         return Applied(False, state=row.state)
     if change.unless_cancel_wanted and row.cancel_wanted:
         return Applied(False, state=row.state, cancel_wanted=True)
+    if (change.takes is not None or change.why in ENDS_RUN) and change.takes != row.kept:
+        return Applied(False, state=row.state, kept=row.kept)
     if change.if_lapsed and row.pod is not None and not (yield from _declare_lost(row.pod, time)):
         return Applied(False, state=row.state)
     if change.remove:
         yield from _remove(change.id, row)
         return Applied(True)
+    if change.answer is not None:
+        return (yield from _write_met(row, change, time[0], news))
     return (yield from _write(row, change, time[0], news))
+
+
+def _write_met(row: _Row, change: Change, now: float | None, news: News) -> Talk[Applied]:
+    """A Change that begins a wait or ends it in vain."""
+    answer = yield from answer_rows.meet(change, row.now)
+    if answer is None:
+        strange = "it waits for an answer that is none of its own, or is over" if change.why == "waits" else None
+        return Applied(False, state=row.state, error=strange)
+    if answer.kind is not None:
+        (job,) = yield from find.get((change.id,), now)
+        change = lifecycle.meet(change, job, answer)
+    applied = yield from _write(row, change, now, news)
+    if applied.accepted:
+        yield from answer_rows.met(answer, change)
+        if change.to is State.WAITING:
+            until = "update treadle.job set deadline = to_timestamp($2::float8) where id = $1::uuid"
+            yield until, (change.id, answer.expires_at)
+    return applied
 
 
 def _find(id: str, now: float | None) -> Talk[_Row | None]:
@@ -95,10 +118,11 @@ def _find(id: str, now: float | None) -> Talk[_Row | None]:
 
 
 def _row_of(found: Any, *, ended: bool) -> _Row:
-    now, state, token, finished_token, cancel_wanted, pod, unique_key, error_count, queue, task = found
+    now, state, token, finished_token, cancel_wanted, pod, unique_key, error_count, queue, task, kept = found
     return _Row(
-        now, _STATES[state], token, finished_token, cancel_wanted, pod, unique_key, error_count, queue, task, ended
-    )
+        now, _STATES[state], token, finished_token, cancel_wanted, pod, unique_key, error_count, queue, task, kept,
+        ended,
+    )  # fmt: skip
 
 
 def _is_expected(row: _Row, change: Change) -> bool:
@@ -139,6 +163,8 @@ def _write(row: _Row, change: Change, now: float | None, news: News) -> Talk[App
             return Applied(False, state=row.state, error="a follow-up's id is taken")
     if row.ended and change.to in LIVE:
         yield sql.statement("restore"), (change.id,)
+    if change.why == "revived" and row.state is State.SUCCEEDED:
+        yield from reports.forget_reports((change.id,))
     sets = yield from _sets(row, change)
     if sets:
         names = ", ".join(
@@ -182,7 +208,7 @@ def _state_after(row: _Row, change: Change, sets: dict[str, Any]) -> State:
 
 def columns(change: Change, now: float) -> Talk[dict[str, Any]]:
     """The columns of a live job that a Change writes, whatever the job; for one that cools no queue."""
-    nobody = _Row(now, State.READY, None, None, False, None, None, 0, "", "", False)
+    nobody = _Row(now, State.READY, None, None, False, None, None, 0, "", "", None, False)
     return (yield from _sets(nobody, change))
 
 
@@ -194,6 +220,10 @@ def _sets(row: _Row, change: Change) -> Talk[dict[str, Any]]:
             sets[name] = value
     if change.warning is not UNSET:
         sets["warning"] = change.warning
+    if change.meta is not UNSET:
+        sets["meta"] = change.meta
+    if change.takes is not None:
+        sets["kept"] = None
     if change.to is not None and change.to is not State.RUNNING:
         sets |= {"deadline": None, "cancel_wanted": False}
         if change.to in LIVE:
@@ -203,6 +233,8 @@ def _sets(row: _Row, change: Change) -> Talk[dict[str, Any]]:
     if change.to in CLAIMABLE:
         sets |= {"pod": None, "slot": None}
         sets["run_at"] = max(row.now, change.run_at) if change.run_at is not None else row.now + (change.delay or 0.0)
+    if change.to is State.WAITING:
+        sets["run_at"] = change.run_at
     if change.cooling is not None:
         sets["run_at"] = yield from _cool(change.cooling.queue, change.cooling.hint, row.now)
     if not math.isfinite(sets.get("run_at", 0.0)):

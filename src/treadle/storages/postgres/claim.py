@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -53,6 +54,7 @@ SWEEP_SHARE: Final = 20.0  # a sweep may take one part in twenty of the time
 LaneKey: TypeAlias = tuple[str, int, frozenset[str]]
 Mark: TypeAlias = tuple[float, int]
 _FRONT: Final[Mark] = (-math.inf, 0)
+_PLACE: Final = itemgetter(7, 0)  # run_at and seq, of a row
 
 
 class _Rest(Struct):
@@ -163,12 +165,13 @@ class Question:
 
     def keys(self, jobs: Sequence[tuple[int, Job]]) -> list[tuple[LaneKey, Mark]]:
         """The last place that was claimed in each lane."""
-        last: dict[LaneKey, Mark] = {}
-        for seq, job in jobs:
-            tasks = next((each for each in self._lanes_of[job.queue] if job.task in each), None)
+        last = {(job.queue, job.priority, job.task): (job.run_at, seq) for seq, job in jobs}
+        keys: list[tuple[LaneKey, Mark]] = []
+        for (queue, priority, task), place in last.items():
+            tasks = next((each for each in self._lanes_of[queue] if task in each), None)
             if tasks is not None:
-                last[job.queue, job.priority, tasks] = (job.run_at, seq)
-        return list(last.items())
+                keys.append(((queue, priority, tasks), place))
+        return keys
 
 
 def claim(
@@ -184,15 +187,17 @@ def claim(
     if not answer:
         return [], None
     tail = _as_tail(answer[-1][-1])
-    order = {queue: n for n, queue in enumerate(queues)}
-    found = [(row[0], _job_of(row, pod, token)) for row in answer[:-1]]
+    found = answer[:-1]
     # RETURNING promises no order.
     if tail.order is not None:
         place = {seq: n for n, seq in enumerate(tail.order)}
-        found.sort(key=lambda each: place[each[0]])
+        found.sort(key=lambda row: place[row[0]])
+    elif question.lanes == 1:
+        found.sort(key=_PLACE)
     else:
-        found.sort(key=lambda each: (order[each[1].queue], -each[1].priority, each[1].run_at, each[0]))
-    return found, tail
+        order = {queue: n for n, queue in enumerate(queues)}
+        found.sort(key=lambda row: (order[row[2]], -row[6], row[7], row[0]))
+    return [(row[0], _job_of(row, pod, token)) for row in found], tail
 
 
 def claimed(jobs: Sequence[Job], wants: Sequence[Want], due: float | None) -> Claimed:

@@ -71,9 +71,10 @@ class Again(Exception):
 class Target:
     """Where to connect to, and what has been learnt about it."""
 
-    def __init__(self, url: str, name: str) -> None:
+    def __init__(self, url: str, name: str, *, read_only: bool = False) -> None:
         self.url = url
         self.name = name
+        self.read_only = read_only
         self.pooled: bool | None = None
 
     async def connect(self, deadline: float) -> Connection:
@@ -95,6 +96,7 @@ class Target:
                 await connection.execute(
                     f"set statement_timeout = {milliseconds}; set idle_session_timeout = 0; "
                     f"set idle_in_transaction_session_timeout = {milliseconds}"
+                    + ("; set default_transaction_read_only = on" if self.read_only else "")
                 )
         except BaseException as error:
             connection.terminate()
@@ -111,7 +113,7 @@ class Target:
                 max_cached_statement_lifetime=0,
                 max_cacheable_statement_size=64 << 10,
                 server_settings={"application_name": self.name},
-                target_session_attrs="read-write",
+                target_session_attrs="any" if self.read_only else "read-write",
                 timeout=60.0,
             )
         except Exception as error:

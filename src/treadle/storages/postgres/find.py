@@ -17,6 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from ...core import filter as filters
+from ...core import keeping
 from ...core.filter import STATES, Filter
 from ...core.job import Job, State
 from ...core.queue import QueueStats
@@ -65,6 +66,9 @@ _RARE: Final = (
     f"order by finished_at desc limit {FEW + 1}"
 )
 # Of a large table only the runs that were under way at their pod's last beat are known without reading all of it.
+_KEPT: Final = (
+    "select kept, id::text from treadle.job where kept is not null and kept::jsonb ->> 'id' = any ($1::text[])"
+)
 _RUNNING: Final = (
     "select id::text from treadle.job where state = 'running' and pg_relation_size('treadle.job') < $1::bigint "
     f"union select job_id::text from treadle.run limit {FEW + 1}"
@@ -78,7 +82,17 @@ def get(ids: Sequence[str], now: float | None) -> Talk[list[Job]]:
         return []
     found = yield sql.statement("get", sql.ALL_ERRORS), (now, known)
     jobs = {job.id: job for job in map(rows.job_of, found)}
+    if missing := [id.lower() for id in known if id.lower() not in jobs]:
+        jobs |= yield from _kept(missing, now)
     return [jobs[id.lower()] for id in known if id.lower() in jobs]
+
+
+def _kept(ids: list[str], now: float | None) -> Talk[dict[str, Job]]:
+    """Requests with these ids that are kept behind their holders, or have become jobs since we looked."""
+    found = yield _KEPT, (ids,)
+    kept = {job.id: job for text, holder in found if (job := keeping.job_of(text, holder)) is not None}
+    again = yield sql.statement("get", sql.ALL_ERRORS), (now, ids)
+    return kept | {job.id: job for job in map(rows.job_of, again)}
 
 
 def the_time(time: Time) -> Talk[float]:

@@ -17,7 +17,7 @@ _COLUMNS: Final = (
 )
 INSERT: Final = call("insert_1", _COLUMNS)
 INSERT_ONE: Final = call("insert_one_1", _COLUMNS.replace("[]", ""))
-INSERT_KEYED: Final = call("insert_keyed_1", f"{_COLUMNS}, text[], float8[], boolean[], boolean[]")
+INSERT_KEYED: Final = call("insert_keyed_2", f"{_COLUMNS}, text[], float8[], boolean[], text[], float8[], float8[]")
 ENSURE: Final = call("ensure_1", "text[], int2[]")
 
 
@@ -49,7 +49,9 @@ def _insert_keyed(jobs: Sequence[NewJob], now: float | None) -> Talk[list[Insert
             [None if rule is None else rule.key for rule in rules],
             [None if rule is None else rule.period for rule in rules],
             [rule is not None and rule.include_succeeded for rule in rules],
-            [rule is not None and rule.on_conflict == "replace" for rule in rules],
+            [None if rule is None else rule.on_conflict for rule in rules],
+            [None if rule is None else rule.cap for rule in rules],
+            [new.asked_at for new in jobs],
         ),
     )
     by_number = {n: Inserted(id, outcome) for n, id, outcome in answers}

@@ -19,7 +19,7 @@ import msgspec
 from ...core.job import CLAIMABLE, ERRORS_KEPT, TERMINAL, Change, State
 from ...ports import Applied
 from . import change as one
-from . import history, insert, rows, sql
+from . import history, insert, reports, rows, sql
 from .cluster import Time
 from .find import the_time
 from .news import News
@@ -30,7 +30,7 @@ _SEEN: Final = f"case when state = 'ready' and run_at > {sql.CLOCK} then 'schedu
 _LOCK: Final = f"""
 select id::text, {_SEEN}, queue
 from treadle.job
-where id = any ($2::uuid[]) and state = any ($3::text[]) and error_count < {ERRORS_KEPT}
+where id = any ($2::uuid[]) and state = any ($3::text[]) and kept is null and error_count < {ERRORS_KEPT}
 order by id
 for update skip locked
 """
@@ -107,6 +107,8 @@ def _apply(alike: list[Change], time: float | None, now: float, news: News) -> T
         return {known[id].id: Applied(True, state=first.to) for id in ids}
     if first.why == "revived":
         yield _RESTORE, (ids,)
+        if State.SUCCEEDED in first.expect:
+            yield from reports.forget_reports(ids)
     sets = yield from one.columns(first, now)
     yield from _update(ids, sets)
     lanes = yield _LANES, (ids,)

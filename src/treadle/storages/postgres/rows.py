@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import uuid
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ def job_of(row: Row) -> Job:
     (
         _seq, id, task, queue, state, args, format, priority, run_at, created_at, attempt, max_attempts, timeout,
         pinned, tags, meta, reason, unique_key, pod, slot, token, started_at, deadline, finished_at, crashes, snoozes,
-        throttles, cancel_wanted, result, warning, error_count, errors,
+        throttles, cancel_wanted, result, warning, kept, error_count, errors,
     ) = row  # fmt: skip
     return Job(
         id=id,
@@ -46,6 +46,7 @@ def job_of(row: Row) -> Job:
         meta=meta,
         reason=reason,
         unique_key=unique_key,
+        kept=kept,
         pod=pod,
         slot=slot,
         token=token,
@@ -118,12 +119,11 @@ def ids_of(ids: Iterable[str]) -> list[str]:
     return [id for id in ids if is_id(id)]
 
 
+_is_id: Final = re.compile("[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}").fullmatch
+
+
 def is_id(text: str) -> bool:
-    try:
-        uuid.UUID(text)
-    except ValueError:
-        return False
-    return len(text) == 36
+    return _is_id(text) is not None
 
 
 def array_text(tags: Sequence[str]) -> str | None:
@@ -135,7 +135,7 @@ def array_text(tags: Sequence[str]) -> str | None:
 
 
 def columns_of(jobs: Sequence[NewJob]) -> list[list[Any] | None]:
-    """The jobs as the arrays that insert_1 and insert_keyed_1 begin with. A column in which nothing is said is null."""
+    """The jobs as the arrays that insert_1 and insert_keyed_2 begin with. A column in which nothing is said is null."""
     return [
         [new.id for new in jobs],
         [new.queue for new in jobs],

@@ -12,11 +12,13 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from ...core import audit as auditing
+from ...core import lifecycle
 from ...core import queue as queueing
-from ...core.job import CLAIMABLE, ERRORS_KEPT, LIVE, TERMINAL, Change, ErrorEntry, QueueChange, State
+from ...core.answer import Answer
+from ...core.job import CLAIMABLE, ENDS_RUN, ERRORS_KEPT, LIVE, TERMINAL, Change, ErrorEntry, QueueChange, State
 from ...core.queue import Queue
 from ...ports import Applied, Clock
-from . import audit, cluster, history, insert, rows
+from . import answer_rows, audit, cluster, find, history, insert, reports, rows
 from .news import News
 from .rows import Database
 from .sql import statement
@@ -51,6 +53,7 @@ class _Row(Struct):
     error_count: int
     queue: str
     tags: str | None
+    kept: str | None
 
 
 def apply(db: Database, changes: Sequence[Change | QueueChange], clock: Clock, news: News) -> list[Applied]:
@@ -83,6 +86,8 @@ def _is_plain_success(change: Change) -> bool:
         and change.expect == _RUNNING
         and change.result is not UNSET
         and change.warning is not UNSET
+        and change.meta is UNSET
+        and change.takes is None
         and not change.follow_ups
         and change.error is None
         and change.cooling is None
@@ -169,18 +174,33 @@ def _change(db: Database, change: Change, clock: Clock, now: float, news: News) 
         return Applied(False, state=row.state)
     if change.unless_cancel_wanted and row.cancel_wanted:
         return Applied(False, state=row.state, cancel_wanted=True)
+    if (change.takes is not None or change.why in ENDS_RUN) and change.takes != row.kept:
+        return Applied(False, state=row.state, kept=row.kept)
     if change.if_lapsed and row.pod is not None and cluster.is_live(db, row.pod, clock):
         return Applied(False, state=row.state)
     if change.remove:
         return _remove(db, change.id, row)
-    return _write(db, row, change, now, news)
+    if change.answer is None:
+        return _write(db, row, change, now, news)
+    answer = answer_rows.meet(db, change, now)
+    if answer is None:
+        strange = "it waits for an answer that is none of its own, or is over" if change.why == "waits" else None
+        return Applied(False, state=row.state, error=strange)
+    if answer.kind is not None:
+        (job,) = find.get(db, (change.id,), clock)
+        change = lifecycle.meet(change, job, answer)
+    applied = _write(db, row, change, now, news, answer)
+    if applied.accepted:
+        answer_rows.met(db, answer, change)
+    return applied
 
 
 def _row_of(found: rows.RowTuple) -> _Row:
-    seq, state, token, finished_token, cancel_wanted, pod, unique_key, error_count, queue, tags = found
+    seq, state, token, finished_token, cancel_wanted, pod, unique_key, error_count, queue, tags, kept = found
     return _Row(
-        seq, _STATES.get(state), token, finished_token, bool(cancel_wanted), pod, unique_key, error_count, queue, tags
-    )
+        seq, _STATES.get(state), token, finished_token, bool(cancel_wanted), pod, unique_key, error_count, queue, tags,
+        kept,
+    )  # fmt: skip
 
 
 def _expected(row: _Row, change: Change) -> bool:
@@ -203,7 +223,9 @@ def _remove(db: Database, id: str, row: _Row) -> Applied:
     return Applied(True)
 
 
-def _write(db: Database, row: _Row, change: Change, now: float, news: News) -> Applied:
+def _write(
+    db: Database, row: _Row, change: Change, now: float, news: News, answer: Answer | None = None
+) -> Applied:
     if row.unique_key is not None and change.to in LIVE:
         holder = db.execute(statement("holder"), (row.unique_key,)).fetchone()
         if holder is not None and holder[0] != change.id:
@@ -212,6 +234,8 @@ def _write(db: Database, row: _Row, change: Change, now: float, news: News) -> A
         if db.execute("select 1 from treadle_job where id = ?", (new.id,)).fetchone() is not None:
             return Applied(False, state=row.state, error="a follow-up's id is taken")
     sets = _sets(db, change, now)
+    if change.to is State.WAITING and answer is not None:
+        sets |= {"run_at": change.run_at, "deadline": answer.expires_at}
     if sets:
         names = ", ".join(f"{name} = ?" for name in sets)
         # The fence once more, in the statement that writes.
@@ -221,6 +245,8 @@ def _write(db: Database, row: _Row, change: Change, now: float, news: News) -> A
         )
     if change.error is not None:
         remember(db, row.seq, change.error, now)
+    if change.why == "revived" and row.state is State.SUCCEEDED:
+        reports.forget_reports(db, (change.id,))
     if change.if_lapsed and row.pod is not None:
         cluster.declare_lost(db, [row.pod])
     if change.queue is not None:
@@ -247,6 +273,10 @@ def _sets(db: Database, change: Change, now: float) -> dict[str, Any]:
         sets["result"] = change.result
     if change.warning is not UNSET:
         sets["warning"] = change.warning
+    if change.meta is not UNSET:
+        sets["meta"] = change.meta
+    if change.takes is not None:
+        sets["kept"] = None
     if change.to is not None and change.to is not State.RUNNING:
         sets |= {"state": "ready" if change.to in CLAIMABLE else change.to.value, "deadline": None, "cancel_wanted": 0}
     if _is_finish(change):

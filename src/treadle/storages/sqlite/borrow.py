@@ -17,18 +17,24 @@ from .news import News
 
 def borrow(connection: object, path: str, clock: Clock) -> BorrowedConnection:
     """The verbs on the caller's connection, or a refusal that says what to do."""
+    own = checked(connection, path)
+    if not own.in_transaction:
+        raise StorageUnavailable(
+            "the connection is not in a transaction, so there is nothing to take part in: "
+            'begin one with connection.execute("BEGIN IMMEDIATE"), or enqueue without within='
+        )
+    return BorrowedConnection(own, clock)
+
+
+def checked(connection: object, path: str) -> sqlite3.Connection:
+    """The caller's connection, if it is one to this very file."""
     if not isinstance(connection, sqlite3.Connection):
         raise TypeError(
             f"within= takes a sqlite3.Connection on {path}, not {type(connection).__module__}."
             f"{type(connection).__qualname__}"
         )
     _check_file(connection, path)
-    if not connection.in_transaction:
-        raise StorageUnavailable(
-            "the connection is not in a transaction, so there is nothing to take part in: "
-            'begin one with connection.execute("BEGIN IMMEDIATE"), or enqueue without within='
-        )
-    return BorrowedConnection(connection, clock)
+    return connection
 
 
 def _check_file(connection: sqlite3.Connection, path: str) -> None:

@@ -203,6 +203,8 @@ def _job_of(db: Database, row: rows.RowTuple, pod: str, token: str, queue: str, 
     if has_more:
         full = db.execute(statement("get_by_seq"), (seq,)).fetchall()
         job = next(iter(rows.jobs_of(db, full, now)), None) if all(map(rows.is_sound, full)) else None
+        if job is not None and job.kept is not None:
+            job = msgspec.structs.replace(job, kept=None)  # whoever runs it has nothing to do with it
         return job if job is None or job.timeout == timeout else msgspec.structs.replace(job, timeout=timeout)
     return Job(
         id=id,

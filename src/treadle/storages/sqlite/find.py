@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 
 from ...core import filter as filters
+from ...core import keeping
 from ...core.filter import STATES, Filter
 from ...core.job import Job, State
 from ...core.queue import QueueStats
@@ -330,4 +331,11 @@ def get(db: Database, ids: Iterable[str], clock: Clock) -> list[Job]:
             job = rows.job_of(row, now, rows.all_errors(db, row[0]) if row[-1] else ())
             if job is not None:
                 jobs.append(job)
+            continue
+        kept = db.execute(statement("kept"), (id,)).fetchone()
+        # Between the two looks it may have become a job.
+        row = db.execute(statement("get"), (id,)).fetchone()
+        job = rows.job_of(row, now, ()) if row is not None else keeping.job_of(*kept) if kept is not None else None
+        if job is not None:
+            jobs.append(job)
     return jobs

@@ -15,6 +15,7 @@ from ...core.event import MOST_LINES, Event
 from ...core.reading import Reading
 from ...core.rollup import RESOLUTION_OF, Rollup, What, readable
 from ...ports import Clock, Vitals
+from . import answer_rows, reports
 from .rows import Database
 from .writer import Operation
 
@@ -127,9 +128,12 @@ def timeline(db: Database, job_id: str) -> list[Event]:
 
 
 def forget_events(db: Database, job_ids: Iterable[str]) -> None:
-    """The rows of these jobs go: their lines go with them."""
-    for id in job_ids:
+    """The rows of these jobs go: their lines go with them, and what their runs have said."""
+    ids = list(job_ids)
+    for id in ids:
         db.execute("delete from treadle_event where job_id = ?", (id,))
+    reports.forget(db, ids)
+    answer_rows.forget(db, ids)
 
 
 def is_anything_older(db: Database, what: What, before: float) -> bool:

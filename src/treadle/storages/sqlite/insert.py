@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
 
-from ...core import unique
+from ...core import keeping, unique
 from ...core.job import NewJob, UniqueClaim
 from ...ports import Inserted
 from . import rows
@@ -25,7 +25,9 @@ _COLUMNS: Final = (
     "reason", "meta", "args",
 )  # fmt: skip
 _ROW: Final = f"(?1, 'ready', {', '.join('?' * len(_COLUMNS))})"
+_ASKED: Final = "update treadle_job set created_at = ? where seq = ?"
 _MOST_ROWS: Final = 256
+_HOLDER: Final = "select seq, tags, state, unique_key, kept, created_at from treadle_job where id = ?"
 
 
 @functools.cache
@@ -91,6 +93,8 @@ def _insert_one(db: Database, new: NewJob, now: float) -> Inserted:
     if cursor.rowcount == 1:
         if new.tags:
             _tag(db, cursor.lastrowid, new.tags)
+        if new.asked_at is not None:
+            db.execute(_ASKED, (new.asked_at, cursor.lastrowid))
         if new.unique is not None and new.unique.include_succeeded and new.unique.period is not None:
             until = unique.period_end(new.unique.period, now)
             db.execute("insert or replace into treadle_held (key, id, until) values (?, ?, ?)", (key, new.id, until))
@@ -107,13 +111,18 @@ def _holder(db: Database, key: str, now: float) -> str | None:
 def _settle(db: Database, holder: str, new: NewJob, rule: UniqueClaim, now: float) -> Inserted:
     if rule.on_conflict == "skip":
         return Inserted(holder, "duplicate")
-    row = db.execute("select seq, tags from treadle_job where id = ? and state = 'ready'", (holder,)).fetchone()
-    if row is None:
+    seq, old_tags, state, key, kept, created_at = db.execute(_HOLDER, (holder,)).fetchone()
+    # What was kept behind a job stays there while it goes to and fro between an answer and the next run.
+    if rule.on_conflict == "keep_last" and (state in ("running", "waiting") or kept is not None):
+        text = keeping.keep(new, key, now, kept)
+        db.execute("update treadle_job set kept = ? where seq = ?", (text, seq))
+        return Inserted(keeping.id_of(text) or new.id, "kept")
+    if state != "ready":
         return Inserted(holder, "duplicate")
-    seq, old_tags = row
+    due = unique.due(new, now, created_at)
     db.execute(
         statement("replace"),
-        (new.args, new.format, due_at(new, now), new.priority, rows.tags_text(new.tags), new.meta, new.reason, seq),
+        (new.args, new.format, due, new.priority, rows.tags_text(new.tags), new.meta, new.reason, seq),
     )
     untag(db, seq, old_tags)
     _tag(db, seq, new.tags)

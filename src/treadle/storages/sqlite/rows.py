@@ -125,7 +125,7 @@ def job_of(row: RowTuple, now: float, errors: tuple[ErrorEntry, ...] = ()) -> Jo
     (
         _seq, id, task, queue, state_text, args, format, priority, run_at, created_at, attempt, max_attempts, timeout,
         pinned, tags, meta, reason, unique_key, pod, slot, token, started_at, deadline, finished_at, crashes, snoozes,
-        throttles, cancel_wanted, result, warning, error_count,
+        throttles, cancel_wanted, result, warning, kept, error_count,
     ) = row  # fmt: skip
     state = _STATES.get(state_text)
     if state is None:
@@ -150,6 +150,7 @@ def job_of(row: RowTuple, now: float, errors: tuple[ErrorEntry, ...] = ()) -> Jo
         meta=meta,
         reason=reason,
         unique_key=unique_key,
+        kept=kept,
         pod=pod,
         slot=slot,
         token=token,

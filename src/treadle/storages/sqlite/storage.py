@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Final, TypeVar
 
 from ...core.errors import ReadOnly, StorageUnavailable
@@ -33,7 +34,23 @@ from ...ports import (
 )
 from ..clock import SystemClock
 from ..lent import AtOnce
-from . import apply, backup, borrow, claim, cluster, connect, facts, files, find, insert, migrations, opening, threads
+from . import (
+    apply,
+    backup,
+    borrow,
+    claim,
+    cluster,
+    connect,
+    facts,
+    files,
+    find,
+    insert,
+    migrations,
+    opening,
+    threads,
+    transact,
+)
+from .answers import SQLiteAnswers
 from .catalog import Catalog
 from .connect import Synchronous
 from .copy import Copying
@@ -44,6 +61,7 @@ from .news import News
 from .opening import Opened
 from .operating import Operating
 from .pods import PodVerbs
+from .reports import SQLiteReports
 from .schedules import SQLiteSchedules
 from .signals import Signals
 from .writer import Operation, Writer
@@ -51,7 +69,9 @@ from .writer import Operation, Writer
 T = TypeVar("T")
 
 
-class SQLiteStorage(Copying, SQLiteLimits, PodVerbs, Catalog, SQLiteHistory, Operating, SQLiteSchedules):
+class SQLiteStorage(
+    Copying, SQLiteLimits, PodVerbs, Catalog, SQLiteHistory, Operating, SQLiteSchedules, SQLiteReports, SQLiteAnswers
+):
     """Jobs in one SQLite file. Safe for several threads, event loops and processes of one host at once.
 
     `synchronous="normal"` is faster for single enqueues, and may lose the last commits when the power fails.
@@ -262,6 +282,15 @@ class SQLiteStorage(Copying, SQLiteLimits, PodVerbs, Catalog, SQLiteHistory, Ope
 
     def borrow_async(self, connection: object) -> BorrowedAsync:
         return AtOnce(self.borrow(connection))
+
+    def transact(self, connection: object) -> AbstractContextManager[sqlite3.Connection]:
+        self._check()
+        return transact.transact(connection, self.path, self._deadline)
+
+    @asynccontextmanager
+    async def transact_async(self, connection: object) -> AsyncGenerator[sqlite3.Connection]:
+        with self.transact(connection) as own:
+            yield own
 
     # On their way ----------------------------------------------------------------------------------------------------
 

@@ -38,7 +38,7 @@ def a_job(**fields: Any) -> NewJob:
 
 
 def a_unique_job(key: str = "key", **fields: Any) -> NewJob:
-    rule = {name: fields.pop(name) for name in ("period", "include_succeeded", "on_conflict") if name in fields}
+    rule = {name: fields.pop(name) for name in ("period", "include_succeeded", "on_conflict", "cap") if name in fields}
     return a_job(unique=UniqueClaim(key, **rule), **fields)
 
 

@@ -69,7 +69,7 @@ class Copying(Cases):
         job = await end(storage, again, Snoozed(5.0))
         record = only(await everything(storage, "job"))
         assert differing(record, {**msgspec.to_builtins(job), "state": "ready"}) == []
-        assert {*Job.__struct_fields__} - {*record} <= {"deadline", "cancel_wanted", "finished_at", "result"}
+        assert {*Job.__struct_fields__} - {*record} <= {"deadline", "cancel_wanted", "finished_at", "result", "behind"}
 
     async def test_what_was_dumped_is_found_the_same(self, storage: Storage) -> None:
         await put(storage, a_job(), a_unique_job("k", include_succeeded=True, period=60.0))

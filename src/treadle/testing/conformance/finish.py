@@ -157,6 +157,44 @@ class Finish(Cases):
         assert (await storage.beat(pod, LEASE, [])).held != ()
 
 
+class Meta(Cases):
+    async def test_every_kind_of_change_may_write_the_meta(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        outcomes = (Succeeded('"x"'), failing(final=True), failing(), Snoozed(5.0), Throttled(5.0), Interrupted())
+        for outcome in outcomes:
+            job = await start(storage, pod, queue=type(outcome).__name__, meta='{"who":"me"}')
+            answer = await write(storage, replace(finished(job, outcome), meta='{"who":"ü"}'))
+            assert answer.accepted
+            job = await look(storage, job.id)
+            assert (job.meta, job.result) == ('{"who":"ü"}', '"x"' if job.state is State.SUCCEEDED else None)
+
+    async def test_a_change_that_says_nothing_of_the_meta_leaves_it(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        for outcome in (Succeeded(), failing(final=True), failing(), Snoozed(5.0), Stopped(an_error(kind="cancelled"))):
+            job = await start(storage, pod, meta='{"who":"me"}')
+            assert (await end(storage, job, outcome)).meta == '{"who":"me"}'
+
+    async def test_meta_may_be_wiped_and_travels_with_the_next_claim(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        job = await start(storage, pod)
+        await write(storage, replace(finished(job, failing(after=0.0)), meta='{"n":1}'))
+        job = await take_one(storage, pod)
+        assert job.meta == '{"n":1}'
+        await write(storage, replace(finished(job, Succeeded()), meta=None))
+        assert (await look(storage, job.id)).meta is None
+
+    async def test_some_of_a_batch_may_write_their_meta(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        await put(storage, *(a_job(meta='{"n":0}') for _ in range(9)))
+        jobs = await take(storage, pod)
+        changes = [finished(job, Succeeded()) for job in jobs]
+        changes[3::3] = [replace(change, meta='{"n":1}') for change in changes[3::3]]
+        assert all(answer.accepted for answer in await storage.apply(changes))
+        assert [(await look(storage, job.id)).meta for job in jobs] == [
+            '{"n":1}' if n in (3, 6) else '{"n":0}' for n in range(9)
+        ]
+
+
 class FollowUps(Cases):
     async def test_follow_ups_are_inserted_with_the_finish(self, storage: Storage, clock: FakeClock) -> None:
         job = await start(storage)

@@ -9,15 +9,18 @@ import pytest
 
 from ...ports import Storage
 from ..clock import FakeClock
+from .answers import AnswersAtOnce, Waiting, WaitingOperators, WaitsOver
 from .bulk import Bulk
 from .claim import Claim, Due, Lease
 from .clocks import Time
 from .cluster import Beat, Leadership, Pods
 from .concurrency import Concurrency, Sharing
 from .copying import Copying
-from .finish import Finish, FollowUps
+from .finish import Finish, FollowUps, Meta
 from .history import Forgetting, Rollups, Timelines
 from .insert import Insert
+from .keeping import Keeping
+from .kept import Debouncing, KeptBehindAWait, LookingAtKept, RacesOverAPlace
 from .life import Life
 from .limits import Limits, Locks, QueueRates
 from .live import Aging, Catalogue, HeardElsewhere, LaneOrder, LiveSettings, LiveTimeout
@@ -31,6 +34,7 @@ from .orders import DueTasks, Orders, Serving, Shares, Stats
 from .queues import CoolDown, Counts, Pause, Settings
 from .reads import Count, Filters, Find, Get
 from .repeats import Repeats
+from .reports import Logs, Reports
 from .rescuing import Abandonment, Expiry, Rescue
 from .retention import Retention
 from .schedules import Definitions, Fires
@@ -48,11 +52,17 @@ class Suite(
     Uniqueness,
     Replacing,
     RevivingUnique,
+    Keeping,
+    LookingAtKept,
+    KeptBehindAWait,
+    Debouncing,
+    RacesOverAPlace,
     Claim,
     Due,
     Lease,
     Order,
     Finish,
+    Meta,
     FollowUps,
     Stale,
     Neighbours,
@@ -101,12 +111,18 @@ class Suite(
     Rollups,
     Timelines,
     Forgetting,
+    Reports,
+    Logs,
     Signals,
     Concurrency,
     Sharing,
     Copying,
     Definitions,
     Fires,
+    Waiting,
+    WaitsOver,
+    WaitingOperators,
+    AnswersAtOnce,
 ):
     """What every storage must do. Derive a test class from it and say how a storage is made."""
 

@@ -14,6 +14,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from ...core.errors import StorageTimeout, StorageUnavailable
 from ...core.job import Change, Job
 from ...ports import Applied, Capabilities, Storage, Wake
@@ -60,7 +62,8 @@ class Seam:
 
     @property
     def capabilities(self) -> Capabilities:
-        return self._storage.capabilities
+        # Two turns at once, with the few slots of simulated hosts too.
+        return msgspec.structs.replace(self._storage.capabilities, overlap=2)
 
     @property
     def signals_work(self) -> bool:

@@ -34,12 +34,12 @@ JOB: Final = (
     "job.seq, job.id::text, job.task, job.queue, "
     f"case when job.state = 'ready' and job.run_at > {NOW} then 'scheduled' else job.state end, {_SHARED}, "
     "date_part('epoch', job.deadline), null::float8, job.crashes, job.snoozes, job.throttles, job.cancel_wanted, "
-    "null::text, job.warning, job.error_count, {errors}"
+    "null::text, job.warning, job.kept, job.error_count, {errors}"
 )
 HISTORY: Final = (
     f"job.seq, job.id::text, job.task, job.queue, job.state, {_SHARED}, null::float8, "
     "date_part('epoch', job.finished_at), job.crashes, job.snoozes, job.throttles, false, job.result, job.warning, "
-    "job.error_count, {errors}"
+    "null::text, job.error_count, {errors}"
 )
 QUEUE: Final = (
     "name, version, paused, paused_by, date_part('epoch', paused_at), pause_reason, date_part('epoch', paused_until), "

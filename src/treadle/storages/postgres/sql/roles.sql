@@ -61,7 +61,8 @@ grant insert, update, delete on
     treadle.job, treadle.job_history, treadle.job_error, treadle.held, treadle.queue, treadle.lane, treadle.pod,
     treadle.leader, treadle.run, treadle.share, treadle.catalog,
     treadle.rate_limit, treadle.named_lock, treadle.schedule, treadle.fire, treadle.rollup, treadle.reading, treadle.event,
-    treadle.operation, treadle.audit
+    treadle.operation, treadle.audit, treadle.job_progress, treadle.job_checkpoint, treadle.job_log,
+    treadle.answer
 to treadle_worker;
 
 grant execute on all functions in schema treadle_schema_name to treadle_worker;
@@ -73,7 +74,8 @@ grant insert on treadle.job, treadle.queue, treadle.lane, treadle.held to treadl
 grant update, delete on treadle.job, treadle.held to treadle_enqueuer;
 
 grant execute on function
-    treadle.ensure_1, treadle.insert_1, treadle.insert_one_1, treadle.insert_keyed_1, treadle.enqueue
+    treadle.ensure_1, treadle.insert_1, treadle.insert_one_1, treadle.insert_keyed_1,
+    treadle.insert_keyed_2, treadle.put_off_1, treadle.enqueue
 to treadle_enqueuer;
 
 grant usage on all sequences in schema treadle_schema_name to treadle_worker, treadle_enqueuer;

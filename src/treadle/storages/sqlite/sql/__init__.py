@@ -12,7 +12,7 @@ from typing import Final
 JOB_COLUMNS: Final = (
     "seq, id, task, queue, state, args, format, priority, run_at, created_at, attempt, max_attempts, timeout, pinned, "
     "tags, meta, reason, unique_key, pod, slot, token, started_at, deadline, finished_at, crashes, snoozes, throttles, "
-    "cancel_wanted, result, warning, error_count"
+    "cancel_wanted, result, warning, kept, error_count"
 )
 QUEUE_COLUMNS: Final = (
     "name, version, paused, paused_by, paused_at, pause_reason, paused_until, max_workers, cool_until, cool_exponent, "

@@ -9,6 +9,7 @@ select
     unique_key,
     error_count,
     queue,
-    tags
+    tags,
+    kept
 from treadle_job
 where id = ?1

@@ -1,4 +1,5 @@
--- Many successes at once. A row is written only if it is still running under the token that speaks for it.
+-- Many successes at once. A row is written only if it is still running under the token that speaks for it, and nothing
+-- is kept behind it.
 update treadle_job indexed by treadle_job_id
 set
     state = 'succeeded',
@@ -13,3 +14,4 @@ where
     treadle_job.id = finish.column1
     and treadle_job.token = finish.column2
     and treadle_job.state = 'running'
+    and treadle_job.kept is null

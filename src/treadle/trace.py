@@ -13,7 +13,8 @@ import traceback
 from types import TracebackType
 from typing import Final
 
-from ..core.job import ErrorEntry, ErrorKind, Job
+from .core.errors import AnswerExpired
+from .core.job import ErrorEntry, ErrorKind, Job
 
 TEXT_LIMIT: Final = 16 * 1024
 MESSAGE_LIMIT: Final = 2 * 1024
@@ -29,7 +30,7 @@ _SECRET: Final = re.compile(
 )
 # A user's name may stand before the @; a word of sixteen characters and more is a token.
 _URL_PASSWORD: Final = re.compile(r"(://)(?:([^\s:/@]*+:)[^\s@/]+|[^\s:/@]{16,})@")
-_HERE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_HERE: Final = os.path.dirname(os.path.abspath(__file__))
 _LIBRARIES: Final = tuple(
     {_HERE, *(path for name in ("stdlib", "platstdlib", "purelib", "platlib") if (path := sysconfig.get_path(name)))}
 )
@@ -37,6 +38,8 @@ _LIBRARIES: Final = tuple(
 
 def entry_of(exception: BaseException, job: Job, kind: ErrorKind = "error") -> ErrorEntry:
     """The history entry for an attempt that ended with this exception."""
+    if isinstance(exception, AnswerExpired) and kind == "error":
+        kind = "expired"
     return ErrorEntry(
         attempt=job.attempt,
         kind=kind,

@@ -1,4 +1,5 @@
-"""What `treadle doctor` looks at, beside the facts that a storage knows of itself. Values in, Facts out.
+"""What `treadle doctor` and the dashboard look at, beside the facts that a storage knows of itself. Values in, Facts
+out; `examine` does the reading.
 
 Codes are stable: people search for them. D00x the place, D01x the cluster, D02x the jobs; a storage has its own.
 """
@@ -7,14 +8,20 @@ from __future__ import annotations
 
 import platform
 import sys
+import time
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from ..core import duration, firing
-from ..core.schedule import Schedule
-from ..core.view import JobView, PodView, QueueView
-from ..core.warnings import ClusterWarning
-from ..ports import Fact, SchemaStatus
+from msgspec.structs import replace
+
+from .core import duration, firing, warnings
+from .core.schedule import Schedule
+from .core.view import JobView, PodView, QueueView
+from .core.warnings import ClusterWarning
+from .ports import Fact, SchemaStatus
+
+if TYPE_CHECKING:
+    from .app import App
 
 PREFIX: Final = "TREADLE-"
 OLDEST_PYTHON: Final = (3, 11)
@@ -23,6 +30,30 @@ LATE: Final = 30.0  # twice the lease of a leader: so long nobody may lead, and 
 FUTURE: Final = 60.0  # a job made so much later than now: somebody's clock is wrong
 # Before the first release of Treadle: a machine whose clock was never set.
 EPOCH: Final = 1_760_000_000.0
+
+
+async def examine(app: App) -> list[Fact]:
+    """All that can be seen of a cluster whose storage answers."""
+    pods_, queues_ = await app.pods.list(), await app.queues.list()
+    newest = await app.jobs.find("", limit=1)
+    unknown = warnings.find((), await app.storage.pods(), await app.storage.due_tasks())
+    counts = await app.jobs.count("is:stuck")
+    now, schedules_ = await app.storage.schedules()
+    has_pods = any(pod.live for pod in pods_)
+    return [
+        *(_coded(fact) for fact in await app.storage.facts() if fact.code != "schema"),
+        clock(time.time(), newest.jobs[0] if newest.jobs else None, pods_),
+        *pods(pods_),
+        *queues(queues_),
+        *schedules(schedules_, now, has_leader=any(pod.leader and pod.live for pod in pods_)),
+        *tasks(unknown, has_pods=has_pods),
+        stuck(counts, has_pods=has_pods),
+    ]
+
+
+def _coded(fact: Fact) -> Fact:
+    """A storage calls its facts by short names of its own; towards people every code begins alike."""
+    return replace(fact, code=PREFIX + fact.code.upper())
 
 
 def python(version: tuple[int, ...] = sys.version_info[:3]) -> Fact:

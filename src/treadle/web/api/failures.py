@@ -1,0 +1,55 @@
+"""Failures, grouped by cause: task, exception and raising place."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from ...core.records import FailureView
+from ..plain import plain
+from ..problem import Problem
+from ..routing import Call, Routes
+from .shapes import PAGE, Name
+
+routes = Routes()
+
+
+class FailureQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    queue: Name | None = None
+    task: Name | None = None
+    limit: Annotated[int, Meta(ge=1, le=200)] = PAGE
+
+
+class Failures(Struct, kw_only=True):
+    """The largest groups first, of the newest failures. `capped`: there are more than `looked_at`."""
+
+    items: list[FailureView]
+    looked_at: int
+    capped: bool
+
+
+@routes.api("GET", "/failures", action="see", query=FailureQuery, answer=Failures)
+async def failures(call: Call[FailureQuery, None]) -> Any:
+    """Failed jobs by cause; each group has the filter that finds all of it."""
+    query = call.query
+    key = ("failures", query.queue or "", query.task or "", str(query.limit))
+    found = await call.web.counts.get(
+        key, lambda: call.app.jobs.failures(queue=query.queue, task=query.task, limit=query.limit)
+    )
+    groups = [_seen(call, plain(each)) for each in found.groups]
+    return {"items": groups, "looked_at": found.looked_at, "capped": found.capped}
+
+
+@routes.api("GET", "/failures/{cause}", action="see", answer=FailureView)
+async def failure(call: Call[None, None]) -> Any:
+    """One group."""
+    found = await call.web.counts.get(("failures", "", "", "1000"), lambda: call.app.jobs.failures(limit=1000))
+    for each in found.groups:
+        if each.cause == call.path["cause"]:
+            return _seen(call, plain(each))
+    raise Problem("not_found", "no failed job has this cause")
+
+
+def _seen(call: Call[Any, Any], group: dict[str, Any]) -> dict[str, Any]:
+    return {**group, "message": call.web.redact.text(group["message"])}

@@ -1,0 +1,105 @@
+"""Charts over HTTP: roll-ups of what ran, what pods measured of themselves, and a number for autoscalers."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from ...core.rollup import drain_seconds
+from ...core.series import PairSeries, ReadingView, Series
+from ..problem import Problem
+from ..routing import Call, Routes
+from .acts import instant
+from .shapes import Name
+
+routes = Routes()
+
+PACE: Final = 300.0
+LONGEST: Final = 86_400.0
+
+Since = Annotated[str, Meta(max_length=40, description="How long ago (`24h`), or a moment.")]
+
+
+class SeriesQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    queue: Name | None = None
+    task: Name | None = None
+    since: Since = "24h"
+    until: Annotated[str, Meta(max_length=40, description="A moment; left out: now.")] | None = None
+    step: Annotated[str, Meta(max_length=20, description="What one point stands for: whole minutes.")] | None = None
+
+
+class PodQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    pod: Name | None = None
+    since: Since = "1h"
+
+
+class Pairs(Struct):
+    items: list[PairSeries]
+
+
+class Readings(Struct):
+    items: list[ReadingView]
+
+
+class ScaleQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    queue: Name
+
+
+class Scale(Struct, kw_only=True):
+    """`value`: seconds until what is ready has run, at the pace of the last five minutes; at most a day. `ready` and
+    `oldest_ready_seconds` are what else one may scale by."""
+
+    value: float
+    ready: int
+    oldest_ready_seconds: float
+
+
+def since(text: str) -> str | datetime:
+    return instant(text) or text if text[4:5] == "-" else text
+
+
+def _range(query: SeriesQuery) -> dict[str, Any]:
+    return {
+        "queue": query.queue,
+        "task": query.task,
+        "since": since(query.since),
+        "until": instant(query.until),
+        "step": query.step,
+    }
+
+
+@routes.api("GET", "/series", action="see", query=SeriesQuery, answer=Series)
+async def series(call: Call[SeriesQuery, None]) -> Any:
+    """How many runs ended how, and how long they waited and took, over time. At most 2,000 points."""
+    return await call.app.history.series(**_range(call.query))
+
+
+@routes.api("GET", "/series/tasks", action="see", query=SeriesQuery, answer=Pairs)
+async def tasks(call: Call[SeriesQuery, None]) -> Any:
+    """The same for each queue and task by itself."""
+    return {"items": await call.app.history.tasks(**_range(call.query))}
+
+
+@routes.api("GET", "/series/pods", action="see", query=PodQuery, answer=Readings)
+async def pods(call: Call[PodQuery, None]) -> Any:
+    """What pods have measured of themselves and of their storage."""
+    return {"items": await call.app.history.pods(pod=call.query.pod, since=since(call.query.since))}
+
+
+@routes.api("GET", "/scale", action="see", query=ScaleQuery, answer=Scale)
+async def scale(call: Call[ScaleQuery, None]) -> Any:
+    """A number for autoscalers, such as KEDA's metrics-api: time to drain, not depth."""
+    name = call.query.queue
+    queues = await call.web.counts.get(("queues",), call.app.queues.list)
+    found = next((each for each in queues if each.name == name), None)
+    if found is None:
+        raise Problem("not_found", "there is no such queue")
+    pace = await call.web.counts.get(("pace", name), lambda: call.app.history.series(queue=name, since=PACE))
+    ended = sum(pace.whole.outcomes.get(each, 0) for each in ("succeeded", "failed", "cancelled"))
+    return {
+        "value": min(LONGEST, drain_seconds(found.ready, ended, PACE)),
+        "ready": found.ready,
+        "oldest_ready_seconds": found.oldest_ready_seconds or 0.0,
+    }

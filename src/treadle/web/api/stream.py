@@ -1,0 +1,90 @@
+"""Streams: hints for pages, and one job's progress."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from typing import Annotated, Any, Final
+
+from msgspec import Meta, Struct
+
+from ...core.errors import JobNotFound, StorageUnavailable
+from ..plain import plain
+from ..problem import Problem
+from ..routing import Call, Routes
+from ..stream import KEPT_ALIVE, TOPICS, EventStream, message
+from .shapes import job_id
+
+routes = Routes()
+
+LOOK: Final = 0.5
+ENDED: Final = ("succeeded", "failed", "cancelled")
+
+
+class StreamQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    topics: Annotated[str, Meta(max_length=200, description=f"With commas: {', '.join(TOPICS)}.")] = "jobs"
+
+
+@routes.api(
+    "GET", "/stream", action="see", query=StreamQuery, is_stream=True, media="text/event-stream", problems=(503,)
+)
+async def stream(call: Call[StreamQuery, None]) -> Any:
+    """Hints: which topics have changed. The event's name is the topic, and its data is empty; `metrics` has a point."""
+    wanted = [each.strip() for each in call.query.topics.split(",") if each.strip()]
+    unknown = [each for each in wanted if each not in TOPICS]
+    if unknown or not wanted:
+        raise Problem("validation", f"topics are {', '.join(TOPICS)}", fields={"field": "topics"})
+    hub = call.web.hub
+    return EventStream(hub.listen(hub.subscribe(wanted)))
+
+
+@routes.api("GET", "/jobs/{id}/stream", action="see", is_stream=True, media="text/event-stream", problems=(503,))
+async def job_stream(call: Call[None, None]) -> Any:
+    """A job's state, attempt and progress, as they change (`job`), and its log (`log`) for whoever may see payloads;
+    ends with `end` when the job does."""
+    id = job_id(call.path["id"])
+    await call.app.jobs.get(id)
+    call.web.hub.enter()
+    return EventStream(_follow(call, id))
+
+
+async def _follow(call: Call[Any, Any], id: str) -> AsyncIterator[bytes]:
+    hub = call.web.hub
+    loop = asyncio.get_running_loop()
+    told: Any = None
+    last_line, quiet_since = 0, loop.time()
+    try:
+        while not hub.closing.is_set():
+            try:
+                job = call.web.redact.job(plain(await call.app.jobs.get(id)), call.access)
+                lines = await _lines(call, id, last_line) if call.access.may("payload") else []
+            except JobNotFound:
+                break
+            except StorageUnavailable:
+                job, lines = None, []  # it comes back
+            now = (
+                None if job is None else {name: job[name] for name in ("id", "state", "attempt", "progress", "result")}
+            )
+            if now is not None and now != told:
+                told, quiet_since = now, loop.time()
+                yield message("job", now)
+            for line in lines:
+                last_line, quiet_since = line["n"], loop.time()
+                yield message("log", line)
+            if told is not None and told["state"] in ENDED and not lines:
+                break
+            if loop.time() - quiet_since > KEPT_ALIVE:
+                quiet_since = loop.time()
+                yield b": still here\n\n"
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK):
+                    await hub.closing.wait()
+        yield message("end", {})
+    finally:
+        hub.leave()
+
+
+async def _lines(call: Call[Any, Any], id: str, after: int) -> list[dict[str, Any]]:
+    found = await call.app.jobs.logs(id, after=after, limit=200)
+    return [call.web.redact.value(plain(line)) for line in found]

@@ -1,0 +1,141 @@
+"""The system itself: facts, checks, what this user and this storage can do, completion."""
+
+from __future__ import annotations
+
+import platform
+import time
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from ... import __version__, checks
+from ...config import SETTINGS, masked, shown
+from ...core.warnings import ClusterWarning
+from ...ports import Fact
+from ..complete import complete as completed
+from ..plain import plain
+from ..routing import Call, Routes
+
+routes = Routes()
+
+
+class SettingView(Struct, kw_only=True):
+    name: str
+    value: str
+    source: str
+
+
+class System(Struct, kw_only=True):
+    """Facts about this process and its storage. No password is among them."""
+
+    version: str
+    python: str
+    storage: str
+    env: str | None
+    color: str | None
+    read_only: bool
+    schema: dict[str, Any]
+    vitals: dict[str, Any]
+    signals: bool
+    uptime: float
+    streams: int
+    settings: list[SettingView]
+
+
+class Doctor(Struct, kw_only=True):
+    healthy: bool
+    checks: list[Fact]
+
+
+class Warnings(Struct):
+    items: list[ClusterWarning]
+
+
+class Capabilities(Struct, kw_only=True):
+    """What this user and this storage can do."""
+
+    user: str
+    role: str
+    actions: list[str]
+    read_only: bool
+    storage: dict[str, Any]
+
+
+class CompleteQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    text: Annotated[str, Meta(max_length=2000)] = ""
+    at: Annotated[int, Meta(ge=0, le=2000, description="Where the cursor is; left out: at the end.")] | None = None
+
+
+class Completion(Struct, kw_only=True):
+    text: str
+    kind: Literal["key", "value"]
+    about: str
+
+
+class Completions(Struct, kw_only=True):
+    """What may stand in the place of the characters from `start` to `end`."""
+
+    start: int
+    end: int
+    items: list[Completion]
+
+
+@routes.api("GET", "/system", action="see", answer=System)
+async def system(call: Call[None, None]) -> Any:
+    """Storage, schema, size, settings (masked)."""
+    web, app = call.web, call.app
+    config = web.whole.config
+    vitals = await app.client.ask(lambda storage: storage.vitals())
+    status = await app.client.ask(lambda storage: storage.schema())
+    return {
+        "version": __version__,
+        "python": platform.python_version(),
+        "storage": masked(web.whole.url),
+        "env": web.env,
+        "color": web.color,
+        "read_only": web.is_read_only,
+        "schema": status,
+        "vitals": vitals,
+        "signals": app.storage.signals_work,
+        "uptime": time.monotonic() - web.started,
+        "streams": web.hub.count,
+        "settings": [
+            {"name": each.name, "value": shown(each.name, config.value(each.name)), "source": config.sources[each.name]}
+            for each in SETTINGS
+        ],
+    }
+
+
+@routes.api("GET", "/doctor", action="see", answer=Doctor)
+async def doctor(call: Call[None, None]) -> Any:
+    """Check the whole, and say what helps."""
+    status = await call.app.client.ask(lambda storage: storage.schema())
+    found = await call.web.counts.get(("doctor",), lambda: checks.examine(call.app))
+    facts = [checks.python(), checks.schema(status), *found]
+    return {"healthy": all(fact.level != "error" for fact in facts), "checks": facts}
+
+
+@routes.api("GET", "/warnings", action="see", answer=Warnings)
+async def warnings(call: Call[None, None]) -> Any:
+    """What is wrong in the cluster and will not mend itself."""
+    return {"items": await call.web.counts.get(("warnings",), call.app.warnings)}
+
+
+@routes.api("GET", "/capabilities", action="see", answer=Capabilities)
+async def capabilities(call: Call[None, None]) -> Any:
+    """What this user may do, and what this storage can."""
+    return {
+        "user": call.access.user,
+        "role": call.access.role,
+        "actions": sorted(each for each in call.access.actions if call.may(each)),
+        "read_only": call.web.is_read_only,
+        "storage": plain(call.app.storage.capabilities),
+    }
+
+
+@routes.api("GET", "/complete", action="see", query=CompleteQuery, answer=Completions)
+async def complete(call: Call[CompleteQuery, None]) -> Any:
+    """Complete a filter: its keys, then their values."""
+    text = call.query.text
+    at = len(text) if call.query.at is None else min(call.query.at, len(text))
+    return await completed(call.web, text, at)

@@ -1,0 +1,50 @@
+"""Counts for pages: capped, and asked at most once in two seconds, however many pages want them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+
+if TYPE_CHECKING:
+    from ..app import App
+
+T = TypeVar("T")
+
+FRESH: Final = 2.0
+CAP: Final = 10_000
+MOST_KEPT: Final = 200
+
+
+class Counts:
+    """`await web.counts.jobs("state:failed")` → {"ready": 0, …}. Who asks while another does waits for that answer."""
+
+    def __init__(self, app: App, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._app = app
+        self._clock = clock
+        self._kept: dict[tuple[str, ...], tuple[float, Any]] = {}
+        self._asked: dict[tuple[str, ...], asyncio.Task[Any]] = {}
+
+    async def jobs(self, filter_text: str = "") -> dict[str, int]:
+        return await self.get(("jobs", filter_text), lambda: self._app.jobs.count(filter_text, cap=CAP))
+
+    async def get(self, key: tuple[str, ...], ask: Callable[[], Awaitable[T]]) -> T:
+        """Any answer that may be two seconds old."""
+        kept = self._kept.get(key)
+        if kept is not None and self._clock() - kept[0] < FRESH:
+            return cast("T", kept[1])
+        own = (*key, str(id(asyncio.get_running_loop())))
+        task = self._asked.get(own)
+        if task is None:
+            task = self._asked[own] = asyncio.ensure_future(self._ask(key, ask))
+            task.add_done_callback(lambda _: self._asked.pop(own, None))
+        # Shielded: one that goes away must not take the answer from the others.
+        return cast("T", await asyncio.shield(task))
+
+    async def _ask(self, key: tuple[str, ...], ask: Callable[[], Awaitable[T]]) -> T:
+        answer = await ask()
+        if len(self._kept) >= MOST_KEPT:
+            self._kept.clear()
+        self._kept[key] = (self._clock(), answer)
+        return answer

@@ -1,0 +1,282 @@
+"""Dashboard: the ASGI app. Everything that is served is served by it, below any mount prefix.
+
+    api.mount("/jobs", Dashboard(app, access=who))     # Starlette, FastAPI, Litestar; in Django's asgi.py by path
+    api.mount("/jobs", app.dashboard(access="open"))   # the same
+
+It has no start of its own: the app is opened when it is first asked. `close` ends the streams; `treadle web` calls it
+at a stop, and whoever mounts it may call it in a lifespan.
+
+For pages: `web.app` is the whole app, `web.reads` the same app without the power to write (what `call.app` is in a
+GET), `web.redact`, `web.env`, `web.color`, `web.is_read_only`, `web.counts`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from ..core.errors import ConfigError
+from ..runtime.services.surveyor import Survey, Surveyor
+from . import body as bodies
+from . import seals
+from .access import LOOPBACK, SAFE, Access, Authenticate, Gate, everybody
+from .plain import JSON, plain
+from .problem import INTERNAL, Problem, problem_of
+from .pulse import Pulse
+from .routing import BASE, Call, Route, Table, decode_form, decode_json, decode_query, url_of
+from .tables import api_routes, page_routes
+
+if TYPE_CHECKING:
+    from ..app import App
+
+log = logging.getLogger("treadle.web")
+
+SLOWEST: Final = 5.0  # what a read may take
+WATCH: Final = 5.0
+Refusal = Callable[[Request, Problem], "Awaitable[Response]"]
+
+
+class Dashboard:
+    def __init__(
+        self,
+        app: App,
+        *,
+        access: Authenticate | Literal["open"] | None = None,
+        redact: Iterable[str] = (),
+        read_only: bool = False,
+        env: str | None = None,
+        color: str | None = None,
+        hosts: Iterable[str] | Literal["any"] = (),
+        pages: bool = True,
+    ) -> None:
+        """`access` says who asks, and what he may: see `web.access`. `hosts` are the names it answers to, beside
+        loopback. `redact` are patterns of keys whose values nobody sees, beside the built-in ones. Without `pages` it
+        is the HTTP API alone."""
+        if access is None:
+            raise ConfigError(
+                "a dashboard needs access=: a function of the request that answers with Access(user, role), or with "
+                'None for whoever is not logged in; access="open" lets everybody do everything'
+            )
+        if isinstance(access, str) and access != "open":
+            raise ConfigError(f'access must be a function, or "open", not {access!r}')
+        from .counts import Counts
+        from .redact import Redaction
+        from .stream import Hub
+
+        self.pulse = Pulse()
+        self.app = app.through(lambda storage: seals.signed(self.pulse.felt(storage)), declares=True)
+        self.reads = app.through(lambda storage: seals.read_only(self.pulse.felt(storage)))
+        self.whole = app  # with its registry of tasks
+        self.is_read_only = read_only
+        self.env = env if env is not None else app.config.env
+        self.color = color if color is not None else app.config.color
+        self.redact = Redaction(redact)
+        self.counts = Counts(self.reads)
+        self.hub = Hub(self.reads)
+        self.started = time.monotonic()
+        self.login: str | None = None  # the path of a form that logs in, where there is one
+        self.health: Any = None  # of the pod in the same process, if there is one
+        self.extra: tuple[Route, ...] = tuple(getattr(access, "routes", ()))
+        self.authenticate: Authenticate = everybody if isinstance(access, str) else access
+        if self.extra:
+            self.login = "/login"
+        self.table = Table([*api_routes(), *(page_routes() if pages else ()), *self.extra])
+        self._problem_page = _problem_page() if pages else None
+        self._attended: set[asyncio.Task[Any]] = set()
+        self._watching: asyncio.Task[None] | None = None
+        self._gate = Gate(
+            self._dispatch,
+            table=self.table,
+            authenticate=self.authenticate,
+            hosts=None if hosts == "any" else (*LOOPBACK, *hosts),
+            refuse=self.refuse,
+            read_only=lambda: self.is_read_only,
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            await self._gate(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1000})
+
+    async def close(self) -> None:
+        """End the streams, and leave operations that are worked off here to others."""
+        await self.hub.close()
+        for task in (*self._attended, *([] if self._watching is None else [self._watching])):
+            task.cancel()
+
+    async def _watch(self) -> None:
+        """So that `/readyz` knows of a storage that nobody asks."""
+        while True:
+            with contextlib.suppress(Exception):
+                await self.reads.client.ask(lambda storage: storage.time(), ())
+            await asyncio.sleep(WATCH)
+
+    async def survey(self) -> Survey:
+        """What `/metrics` shows of the cluster."""
+        surveyor = Surveyor(self.reads.storage)
+        await self.reads.open()
+        await surveyor.run_once()
+        assert surveyor.survey is not None
+        return surveyor.survey
+
+    async def attend(self, operation_id: str) -> None:
+        """Work off an operation here, if there is no pod that could."""
+        if any(pod.live and pod.can_lead for pod in await self.reads.pods.list()):
+            return
+        task = asyncio.ensure_future(self.app.operations.run(operation_id))
+        self._attended.add(task)
+        task.add_done_callback(self._attended.discard)
+        task.add_done_callback(_tell_of)
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        while True:
+            message = await receive()
+            if message["type"] == "lifespan.startup":
+                self._watching = asyncio.ensure_future(self._watch())
+                await send({"type": "lifespan.startup.complete"})
+            else:
+                await self.close()
+                await send({"type": "lifespan.shutdown.complete"})
+                return
+
+    # A request that has passed the gate ------------------------------------------------------------------------------
+
+    async def _dispatch(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        state = scope["state"]
+        access: Access = state["access"]
+        token = seals.signature.set(f"{access.role}, request {state['request_id']}")
+        try:
+            answer = await self._answer(request, state["route"])
+        except Exception as error:
+            answer = await self.refuse(request, error)
+        finally:
+            seals.signature.reset(token)
+        await answer(scope, receive, send)
+
+    async def _answer(self, request: Request, route: Route | None) -> Response:
+        state = request.scope["state"]
+        if route is None:
+            if state["allow"]:
+                allow = ", ".join(state["allow"])
+                raise Problem("method_not_allowed", f"only {allow}", headers={"Allow": allow})
+            raise Problem("not_found", "there is nothing here")
+        is_api = route.kind == "api"
+        query = decode_query(route.query, request.query_params.multi_items(), strict=is_api)
+        body: Any = None
+        raw = b""
+        if not route.is_safe:
+            raw = await bodies.read(request, bodies.JSON if is_api else bodies.FORM)
+            body = decode_json(route.body, raw) if is_api else decode_form(route.body, raw)
+        reads = route.is_safe or route.only_reads
+        call: Call[Any, Any] = Call(
+            web=self,
+            app=self.reads if reads else self.app,
+            request=request,
+            access=state["access"],
+            path=state["path"],
+            query=query,
+            body=body,
+            raw=raw,
+        )
+        try:
+            async with asyncio.timeout(None if route.is_stream or not reads else SLOWEST):
+                found = await route.function(call)
+        except TimeoutError:
+            raise Problem("unavailable", "this took longer than a read may take: narrow it") from None
+        if not reads:
+            log.info("%s", _told(request, call, route))
+        if isinstance(found, Response):
+            return found
+        return JSON(plain(found), status_code=route.status)
+
+    async def refuse(self, request: Request, error: Exception) -> Response:
+        """The answer of an error: JSON under the API, a page elsewhere."""
+        problem = problem_of(error)
+        state = request.scope["state"]
+        if problem.message == INTERNAL:
+            log.error("request %s: %s %s", state["request_id"], request.method, _path(request), exc_info=error)
+        elif problem.status in (401, 403, 421) or problem.status >= 500:
+            log.warning(
+                "request %s: %s %s refused for %s: %s",
+                state["request_id"], request.method, _path(request), _clean(state["access"].user), problem.message,
+            )  # fmt: skip
+        if problem.kind == "forbidden" and request.method not in SAFE:
+            await self._audit_refusal(request, problem)
+        is_api = _route_path(request).startswith((f"{BASE}/", "/healthz", "/readyz", "/metrics")) or (
+            _route_path(request) == BASE
+        )
+        if not is_api and problem.kind == "unauthorized" and self.login and request.method in SAFE:
+            return RedirectResponse(url_of(request, self.login, {"next": _route_path(request)}), status_code=303)
+        if not is_api and self._problem_page is not None:
+            answer = await self._problem_page(self, request, problem)
+        elif not is_api:
+            answer = PlainTextResponse(f"{problem.message}\n", status_code=problem.status)
+        else:
+            answer = JSON(problem.as_json(state["request_id"]), status_code=problem.status)
+        answer.headers.update(problem.headers)
+        return answer
+
+    async def _audit_refusal(self, request: Request, problem: Problem) -> None:
+        """Who tried what he may not: one line, as long as somebody is known to have asked."""
+        access: Access = request.scope["state"]["access"]
+        route: Route | None = request.scope["state"]["route"]
+        if route is None or "action" not in problem.fields or self.is_read_only:
+            return
+        try:
+            told = f"{access.role}, request {request.scope['state']['request_id']}"
+            subject = " ".join(request.scope["state"]["path"].values()) or route.path
+            await self.whole.audit.note(
+                "refused", subject[:200], by=access.user, detail=f"{route.method} {route.path} ({told})"
+            )
+        except Exception as error:
+            log.warning("a refusal is not in the audit: %s", error)
+
+
+def _tell_of(task: asyncio.Task[Any]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        log.warning("an operation is left to others: %s", error)
+
+
+def _told(request: Request, call: Call[Any, Any], route: Route) -> str:
+    return f"request {call.id}: {_clean(call.access.user)} ({call.access.role}) {route.method} {_path(request)}"
+
+
+def _route_path(request: Request) -> str:
+    from .access import route_path
+
+    return route_path(request.scope)
+
+
+def _path(request: Request) -> str:
+    """For the log. A path that is a credential is not told."""
+    route: Route | None = request.scope["state"]["route"]
+    return route.path if route is not None and route.is_credential else _clean(request.scope["path"])
+
+
+def _clean(text: str) -> str:
+    """For the log: nothing that could begin a line of its own, or colour one."""
+    return ascii(text[:200])[1:-1]
+
+
+def _problem_page() -> Callable[[Dashboard, Request, Problem], Awaitable[Response]] | None:
+    """`web.pages.problem(web, request, problem) -> Response`, if there are pages."""
+    if importlib.util.find_spec("treadle.web.pages") is None:
+        return None
+    from importlib import import_module
+
+    found: Callable[[Dashboard, Request, Problem], Awaitable[Response]] | None
+    found = getattr(import_module("treadle.web.pages"), "problem", None)
+    return found

@@ -1,0 +1,47 @@
+"""Pages that ask before something is done: what it means, fields, a button, and the command that does the same.
+
+With scripts they open in a dialog over the page they were asked from; without, they are pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct, field
+from starlette.responses import Response
+
+from ..routing import Call
+from .frame import render
+
+
+class Field(Struct, kw_only=True):
+    name: str
+    label: str
+    kind: str = "text"  # text, number, check, select, json
+    value: Any = ""
+    hint: str = ""
+    placeholder: str = ""
+    needed: bool = False
+    pattern: str = ""
+    options: Sequence[str] = ()
+    list: Sequence[str] = ()
+    rows: int = 6
+    wrong: str = ""
+
+
+class Question(Struct, kw_only=True):
+    title: str
+    action: str  # where the form goes, below the mount point
+    button: str
+    words: str = ""
+    danger: bool = False
+    fields: Sequence[Field] = ()
+    hidden: dict[str, Any] = field(default_factory=dict[str, Any])
+    command: str = ""
+    back: str = "/"
+    note: str = ""
+
+
+async def ask(call: Call[Any, Any], question: Question, *, page: str, **more: Any) -> Response:
+    return await render(call, "ask.html", title=question.title, page=page, question=question, **more)

@@ -1,0 +1,106 @@
+"""Enqueue by hand: a new job, or one like another with edited arguments."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, cast
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.responses import Response
+
+from ..api.shapes import job_id
+from ..problem import Problem
+from ..redact import MASK
+from ..routing import Call, Routes
+from . import words
+from .asking import Field, Question, ask
+from .frame import done
+
+routes = Routes()
+
+
+class Like(Struct):
+    like: str | None = None
+
+
+class Wanted(Struct):
+    task: str
+    args: str = "{}"
+    queue: str | None = None
+    priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
+    delay: str | None = None
+    tags: str | None = None
+    reason: str | None = None
+
+
+@routes.page("GET", "/enqueue", action="enqueue", query=Like)
+async def ask_enqueue(call: Call[Like, None]) -> Response:
+    """A form for a new job, or for one like another."""
+    like = None
+    if call.query.like:
+        like = await call.app.jobs.get(job_id(call.query.like))
+    args: Any = {} if like is None else call.web.redact.payload(like.args, call.access)
+    masked = like is not None and args != like.args
+    known = [each.name for each in await call.app.catalog.tasks()]
+    tags = "" if like is None else ", ".join(like.tags)
+    return await ask(
+        call,
+        Question(
+            title="Enqueue a job" if like is None else f"Edit and enqueue as new: {like.task}",
+            words="" if like is None else "The job itself stays as it is; this makes another one.",
+            note="Secrets are masked: type them anew before you enqueue it." if masked else "",
+            action="/enqueue",
+            button="Enqueue",
+            fields=[
+                Field(name="task", label="Task", value="" if like is None else like.task, list=known, needed=True),
+                Field(
+                    name="args",
+                    label="Arguments",
+                    kind="json",
+                    value=words.pretty(args),
+                    hint="A JSON object: names and values.",
+                ),
+                Field(
+                    name="queue", label="Queue", value="" if like is None else like.queue, placeholder="the task's own"
+                ),
+                Field(name="priority", label="Priority", kind="number", value="" if like is None else like.priority),
+                Field(name="delay", label="Delay", placeholder="10m", hint="Empty: at once."),
+                Field(name="tags", label="Tags", value=tags, hint="With commas between them."),
+                Field(name="reason", label="Reason", hint="Why; everybody sees it."),
+            ],
+            command=f"treadle enqueue {'TASK' if like is None else like.task} '{{}}'",
+            back="/jobs" if like is None else f"/jobs/{like.id}",
+        ),
+        page="jobs",
+    )
+
+
+@routes.page("POST", "/enqueue", action="enqueue", form=Wanted)
+async def enqueue(call: Call[None, Wanted]) -> Response:
+    """A new job."""
+    body = call.body
+    tags = [tag.strip() for tag in (body.tags or "").split(",") if tag.strip()]
+    options: dict[str, Any] = {
+        "queue": body.queue,
+        "priority": body.priority,
+        "delay": body.delay,
+        "reason": body.reason,
+        "tags": tags or None,
+    }
+    given = {name: value for name, value in options.items() if value is not None}
+    handle = await call.app.enqueue(body.task, arguments(body.args), **given)
+    await call.app.audit.note("jobs.enqueue", body.task, by=call.by, reason=body.reason, detail=handle.id)
+    return done(call, "Enqueued", f"/jobs/{handle.id}", go=True)
+
+
+def arguments(text: str) -> dict[str, Any]:
+    """What somebody typed; never what a mask stands in the place of."""
+    try:
+        found = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise Problem("validation", f"the arguments are not JSON: {error}", fields={"field": "args"}) from None
+    if not isinstance(found, dict):
+        raise Problem("validation", "the arguments must be a JSON object", fields={"field": "args"})
+    if MASK in text:
+        raise Problem("validation", f"type the masked values ({MASK}) anew first", fields={"field": "args"})
+    return cast("dict[str, Any]", found)

@@ -1,0 +1,248 @@
+"""What all pages share: the frame around them, how they are rendered, and what is said after an act.
+
+The same URL answers with the whole page, or with what is inside the frame when a script asks (`HX-Request`): then with
+an ETag, so that a refetch after a hint costs nothing if nothing has changed. The words of relative times do not count:
+a script keeps them going.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote, unquote
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from ... import __version__
+from ...core.errors import TreadleError
+from ...core.series import Point
+from ...core.settings import rate_words
+from ..access import Access
+from ..routing import Call, url_of
+from . import assets, words
+
+SAID: Final = "treadle_said"
+THEMES: Final = ("system", "light", "dark")
+_TIMES: Final = re.compile(r"(<time [^>]*?)(?: title=\"[^\"]*\")?( [^>]*)?>[^<]*</time>")
+_COLOUR: Final = re.compile(r"#[0-9a-fA-F]{6}")
+
+
+class PageLink(NamedTuple):
+    name: str
+    path: str
+    word: str
+    key: str
+    gap: bool = False
+
+
+PAGES: Final = (
+    PageLink("overview", "/", "Overview", "o"),
+    PageLink("jobs", "/jobs", "Jobs", "j"),
+    PageLink("failures", "/failures", "Failures", "f"),
+    PageLink("queues", "/queues", "Queues", "q"),
+    PageLink("pods", "/pods", "Pods", "p"),
+    PageLink("schedules", "/schedules", "Schedules", "s"),
+    PageLink("performance", "/performance", "Performance", "t", gap=True),
+    PageLink("limits", "/limits", "Limits", "l"),
+    PageLink("operations", "/operations", "Operations", "a"),
+    PageLink("system", "/system", "System", "y"),
+)
+
+
+class Said(msgspec.Struct):
+    """What came of the last act, told on the next page."""
+
+    text: str
+    bad: bool = False
+
+
+@dataclass(slots=True)
+class Frame:
+    """What the templates know of the request, whatever the page is."""
+
+    request: Request
+    access: Access
+    env: str | None
+    color: str | None
+    read_only: bool
+    layout: str = "base.html"
+
+    pages = PAGES
+    version = __version__
+
+    def url(self, path: str, **query: Any) -> str:
+        return url_of(self.request, path, query)
+
+    def static(self, name: str) -> str:
+        return self.url(assets.path_of(name))
+
+    def has(self, name: str) -> bool:
+        return assets.has(name)
+
+    def may(self, action: Any) -> bool:
+        return self.access.may(action) and (action in ("see", "payload") or not self.read_only)
+
+    @property
+    def root(self) -> str:
+        return str(self.request.scope.get("root_path", "")).rstrip("/")
+
+    @property
+    def here(self) -> str:
+        """This page below the mount point, for coming back."""
+        query = self.request.url.query
+        path = self.request.url.path.removeprefix(self.root) or "/"
+        return path + (f"?{query}" if query else "")
+
+    @property
+    def theme(self) -> str:
+        found = self.request.cookies.get("treadle_theme", "system")
+        return found if found in THEMES else "system"
+
+    @property
+    def zone(self) -> str:
+        return "utc" if self.request.cookies.get("treadle_zone") == "utc" else "local"
+
+    @property
+    def keys(self) -> str:
+        return "off" if self.request.cookies.get("treadle_keys") == "off" else "on"
+
+    @property
+    def user(self) -> str:
+        return self.access.user
+
+    @property
+    def role(self) -> str:
+        return self.access.role
+
+
+def _ago(at: datetime) -> str:
+    return words.ago(at, datetime.now(UTC))
+
+
+def _finished(points: Sequence[Point]) -> list[int]:
+    """How many runs ended in each step, without the one that has only begun."""
+    return [point.finished for point in points[:-1]]
+
+
+def _by_queue(queues: Sequence[str], frame: Frame) -> list[tuple[str, str]]:
+    return [(each, frame.url("/failures", queue=each)) for each in queues]
+
+
+@cache
+def templates() -> Environment:
+    found = Environment(
+        loader=FileSystemLoader(Path(__file__).parent.parent / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Callable[..., Any]] = {
+        "ago": _ago,
+        "iso": words.iso,
+        "moment": words.moment,
+        "clock": words.clock,
+        "span": words.span,
+        "number": words.number,
+        "share": words.share,
+        "size": words.size,
+        "line": words.one_line,
+        "pretty": words.pretty,
+        "first_line": words.first_line,
+        "spark": words.spark,
+        "rate": rate_words,
+        "vital": words.vital,
+        "finished": _finished,
+        "by_queue": _by_queue,
+    }
+    known: Any = found  # its two tables have no types
+    known.filters.update(filters)
+    known.globals["p"] = found.get_template("_parts.html").module
+    return found
+
+
+def frame_of(call: Call[Any, Any]) -> Frame:
+    return frame_for(call.request, call.access, call.web)
+
+
+def frame_for(request: Request, access: Access, web: Any) -> Frame:
+    color = web.color if web.color and _COLOUR.fullmatch(web.color) else None
+    return Frame(request, access, web.env, color, web.is_read_only)
+
+
+def wants_part(request: Request) -> bool:
+    return "hx-request" in request.headers
+
+
+async def render(call: Call[Any, Any], template: str, *, status: int = 200, **values: Any) -> Response:
+    """The page, or what is inside its frame. `page` is its name in the rail; `topics` are the hints it is asked for
+    again."""
+    frame = frame_of(call)
+    part = wants_part(call.request)
+    if part:
+        frame.layout = "dialog.html" if "treadle-dialog" in call.request.headers else "part.html"
+    if frame.layout != "dialog.html":
+        values.setdefault("operations", await _under_way(call))
+    else:
+        values.setdefault("operations", ())
+    return answer(frame, template, part=part, status=status, **values)
+
+
+def answer(frame: Frame, template: str, *, part: bool, status: int = 200, **values: Any) -> Response:
+    given: dict[str, Any] = {"filter": "", "topics": "", "charts": False, "page": "", "said": None, "operations": ()}
+    said = None if part else _said(frame.request)
+    html = templates().get_template(template).render(given | {"said": said} | values | {"frame": frame})
+    headers = {"Vary": "HX-Request, Cookie"}
+    if part and status == 200:
+        etag = _etag(html)
+        if frame.request.headers.get("if-none-match") == etag:
+            return Response(status_code=304, headers={**headers, "ETag": etag})
+        headers["ETag"] = etag
+    response = HTMLResponse(html, status_code=status, headers=headers)
+    if said is not None:
+        response.delete_cookie(SAID, path=frame.root or "/")
+    return response
+
+
+def _etag(html: str) -> str:
+    timeless = _TIMES.sub(r"\1\2></time>", html).encode("utf-8", "replace")
+    return f'"{hashlib.blake2b(timeless, digest_size=12).hexdigest()}"'
+
+
+async def _under_way(call: Call[Any, Any]) -> list[Any]:
+    try:
+        return [each for each in await call.app.operations.list(limit=5) if not each.is_over]
+    except TreadleError:
+        return []  # the page itself will say what is wrong
+
+
+def _said(request: Request) -> Said | None:
+    found = request.cookies.get(SAID)
+    if found is None:
+        return None
+    try:
+        return msgspec.json.decode(unquote(found), type=Said)
+    except msgspec.MsgspecError:
+        return None
+
+
+def done(call: Call[Any, Any], text: str, path: str, *, bad: bool = False, go: bool = False, **query: Any) -> Response:
+    """After an act: back to a page that says what came of it. A script stays where it is, unless it should `go`."""
+    target = call.url(path, **query)
+    if wants_part(call.request):
+        body = msgspec.json.encode({"said": text, "bad": bad, "go": target if go else None})
+        return Response(body, media_type="application/json")
+    response = RedirectResponse(target, status_code=303)
+    packed = quote(msgspec.json.encode(Said(text[:500], bad)))
+    root = str(call.request.scope.get("root_path", "")).rstrip("/")
+    response.set_cookie(SAID, packed, max_age=30, path=root or "/", httponly=True, samesite="strict")
+    return response

@@ -1,0 +1,335 @@
+"""One job: where it is and why, what happened to it, what it was given and what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Annotated, Any, cast
+
+from msgspec import Meta, Struct
+from starlette.responses import Response
+
+from ...core.errors import Conflict, TreadleError
+from ...core.view import ExplanationView, JobView
+from ..api.shapes import job_id
+from ..problem import Problem
+from ..redact import HIDDEN
+from ..routing import Call, Routes
+from . import seeing, traces, words
+from .asking import Field, Question, ask
+from .frame import done, render
+
+routes = Routes()
+
+RUNS = 100
+ENDED = ("succeeded", "failed", "cancelled")
+NOT_STARTED = ("waiting", "scheduled", "ready")
+
+
+class Run(Struct):
+    """One bar of the strip of earlier runs."""
+
+    id: str
+    state: str
+    seconds: float
+    height: float
+
+
+@routes.page("GET", "/jobs/{id}", action="see")
+async def job(call: Call[None, None]) -> Response:
+    """A job with its timeline, its attempts and its values."""
+    id = _id(call)
+    found = await call.app.jobs.get(id)
+    explanation, timeline, pods, runs, children, logs = await asyncio.gather(
+        call.app.jobs.explain(id),
+        call.app.history.timeline(id),
+        call.app.pods.list(),
+        _runs(call, found),
+        _children(call, id),
+        _logs(call, id),
+    )
+    seen = seeing.job(call, found)
+    kept: object = found.meta
+    meta = cast("dict[str, object]", kept) if isinstance(kept, dict) else {}
+    return await render(
+        call,
+        "job.html",
+        title=found.task,
+        page="jobs",
+        topics="jobs",
+        filter="",
+        job=seen,
+        state="retrying" if found.state == "scheduled" and found.attempt else found.state,
+        explanation=_said(call, explanation),
+        timeline=[replace(line, detail=call.web.redact.text(line.detail)) for line in timeline],
+        labels={pod.id: pod.label for pod in pods},
+        attempts=[(error, traces.pieces(error.trace)) for error in reversed(seen.errors)],
+        runs=runs,
+        children=children,
+        parent=_name(meta, "treadle:parent"),
+        schedule=_name(meta, "treadle:schedule"),
+        trace=_name(meta, "traceparent"),
+        logs=logs,
+        hidden=HIDDEN,
+        ended=found.state in ENDED,
+        not_started=found.state in NOT_STARTED,
+        ways=_ways(call, id),
+    )
+
+
+def _name(meta: Mapping[str, object], key: str) -> str | None:
+    value = meta.get(key)
+    return value if isinstance(value, str) else None
+
+
+def _said(call: Call[Any, Any], found: ExplanationView) -> ExplanationView:
+    """Its words may hold those of an error."""
+    causes = tuple(replace(each, text=call.web.redact.text(each.text)) for each in found.causes)
+    return replace(found, summary=call.web.redact.text(found.summary), causes=causes)
+
+
+def _ways(call: Call[Any, Any], id: str) -> list[str]:
+    origin = f"{call.request.url.scheme}://{call.request.url.netloc}"
+    return [f"treadle jobs show {id}", f"curl '{origin}{call.url(f'/api/v1/jobs/{id}')}'", f'app.jobs.get("{id}")']
+
+
+def _id(call: Call[Any, Any]) -> str:
+    return job_id(call.path["id"])
+
+
+async def _runs(call: Call[Any, Any], found: JobView) -> list[Run]:
+    """The last runs of the same task, oldest first, as bars."""
+    try:
+        page = await call.app.jobs.find(f'task:"{found.task}" state:succeeded,failed,cancelled', limit=RUNS)
+    except (TreadleError, ValueError):
+        return []
+    took = [
+        (each, (each.finished_at - each.started_at).total_seconds())
+        for each in reversed(page.jobs)
+        if each.started_at and each.finished_at and each.finished_at >= each.started_at
+    ]
+    longest = max((seconds for _, seconds in took), default=0.0) or 1.0
+    return [Run(each.id, each.state, seconds, max(2.0, 46 * seconds / longest)) for each, seconds in took]
+
+
+async def _children(call: Call[Any, Any], id: str) -> list[JobView]:
+    try:
+        page = await call.app.jobs.find(f'parent:"{id}"', limit=20)
+    except (TreadleError, ValueError):
+        return []
+    return list(page.jobs)
+
+
+async def _logs(call: Call[Any, Any], id: str) -> list[Any] | None:
+    """None if they may not be seen, or are not kept."""
+    read = getattr(call.app.jobs, "logs", None)
+    if read is None or not call.access.may("payload"):
+        return None
+    return [call.web.redact.value(_log(line)) for line in await read(id)]
+
+
+def _log(line: Any) -> dict[str, Any]:
+    return {name: getattr(line, name, None) for name in ("at", "level", "message", "text", "attempt", "fields")}
+
+
+# What can be done to one job ------------------------------------------------------------------------------------------
+
+
+@routes.page("POST", "/jobs/{id}/revive", action="revive")
+async def revive(call: Call[None, None]) -> Response:
+    """Another life for a job that has ended."""
+    id = _id(call)
+    await call.app.jobs.revive(id, by=call.by)
+    return done(call, "Revived: it is ready again, with all its attempts", f"/jobs/{id}")
+
+
+@routes.page("POST", "/jobs/{id}/now", action="reschedule")
+async def run_now(call: Call[None, None]) -> Response:
+    """Due at once."""
+    id = _id(call)
+    await call.app.jobs.reschedule(id, by=call.by)
+    return done(call, "Due now: the next free slot takes it", f"/jobs/{id}")
+
+
+@routes.page("GET", "/jobs/{id}/cancel", action="cancel")
+async def ask_cancel(call: Call[None, None]) -> Response:
+    """Ask before a cancel."""
+    id = _id(call)
+    found = await call.app.jobs.get(id)
+    runs = found.state == "running"
+    return await ask(
+        call,
+        Question(
+            title=f"Cancel {found.task}?",
+            words="It runs: its task is asked to stop." if runs else "It has not started, and will not.",
+            action=f"/jobs/{id}/cancel",
+            button="Ask it to stop" if runs else "Cancel the job",
+            danger=True,
+            command=f"treadle jobs cancel {id}",
+            back=f"/jobs/{id}",
+        ),
+        page="jobs",
+    )
+
+
+@routes.page("POST", "/jobs/{id}/cancel", action="cancel")
+async def cancel(call: Call[None, None]) -> Response:
+    """Cancel what has not started, ask what runs."""
+    id = _id(call)
+    said = await call.app.jobs.cancel(id, by=call.by)
+    if said == "not found":
+        raise Problem("not_found", f"there is no job {id}")
+    if said == "too late":
+        now = await call.app.jobs.get(id)
+        raise Conflict(
+            f"too late: it is {now.state}" + (f" since {words.moment(now.finished_at)}" if now.finished_at else "")
+        )
+    return done(call, "Asked to stop" if said == "asked" else "Cancelled", f"/jobs/{id}")
+
+
+@routes.page("GET", "/jobs/{id}/delete", action="delete")
+async def ask_delete(call: Call[None, None]) -> Response:
+    """Ask before it is forgotten."""
+    id = _id(call)
+    found = await call.app.jobs.get(id)
+    return await ask(
+        call,
+        Question(
+            title=f"Delete {found.task}?",
+            words="The job, its arguments, its result and its errors are forgotten for good.",
+            action=f"/jobs/{id}/delete",
+            button="Delete for good",
+            danger=True,
+            command=f"treadle jobs delete {id}",
+            back=f"/jobs/{id}",
+        ),
+        page="jobs",
+    )
+
+
+@routes.page("POST", "/jobs/{id}/delete", action="delete")
+async def delete(call: Call[None, None]) -> Response:
+    """Forget a job that has ended; a live one is cancelled instead."""
+    id = _id(call)
+    said = await call.app.jobs.remove(id, by=call.by)
+    if said == "removed":
+        return done(call, "Deleted", "/jobs", go=True)
+    return done(call, "It had not ended: cancelled instead", f"/jobs/{id}")
+
+
+class When(Struct):
+    delay: str | None = None
+    at: datetime | None = None
+
+
+@routes.page("GET", "/jobs/{id}/reschedule", action="reschedule")
+async def ask_reschedule(call: Call[None, None]) -> Response:
+    """Ask for another time."""
+    id = _id(call)
+    found = await call.app.jobs.get(id)
+    return await ask(
+        call,
+        Question(
+            title=f"Another time for {found.task}",
+            words=f"It is due {words.moment(found.run_at)}.",
+            action=f"/jobs/{id}/reschedule",
+            button="Reschedule",
+            fields=[
+                Field(
+                    name="delay",
+                    label="In",
+                    placeholder="2h",
+                    hint="From now: 30s, 10m, 1h30m. Empty: use the moment below.",
+                ),
+                Field(name="at", label="Or at", placeholder="2026-11-15T09:00Z", hint="With its zone."),
+            ],
+            command=f"treadle jobs reschedule {id} --delay 2h",
+            back=f"/jobs/{id}",
+        ),
+        page="jobs",
+    )
+
+
+@routes.page("POST", "/jobs/{id}/reschedule", action="reschedule", form=When)
+async def reschedule(call: Call[None, When]) -> Response:
+    """Another time for a job that has not started."""
+    id = _id(call)
+    if call.body.delay is None and call.body.at is None:
+        raise Problem("validation", "give one of them: how long from now, or the moment")
+    await call.app.jobs.reschedule(id, delay=call.body.delay, at=call.body.at, by=call.by)
+    return done(call, "Rescheduled", f"/jobs/{id}")
+
+
+class Priority(Struct):
+    priority: Annotated[int, Meta(ge=-100, le=100)]
+
+
+@routes.page("GET", "/jobs/{id}/priority", action="priority")
+async def ask_priority(call: Call[None, None]) -> Response:
+    """Ask for another priority."""
+    id = _id(call)
+    found = await call.app.jobs.get(id)
+    return await ask(
+        call,
+        Question(
+            title=f"Priority of {found.task}",
+            action=f"/jobs/{id}/priority",
+            button="Set priority",
+            fields=[
+                Field(
+                    name="priority",
+                    label="Priority",
+                    kind="number",
+                    value=found.priority,
+                    hint="From -100 to 100; higher goes first.",
+                    needed=True,
+                )
+            ],
+            command=f"treadle jobs priority {id} --to {found.priority}",
+            back=f"/jobs/{id}",
+        ),
+        page="jobs",
+    )
+
+
+@routes.page("POST", "/jobs/{id}/priority", action="priority", form=Priority)
+async def priority(call: Call[None, Priority]) -> Response:
+    """Another priority for a job that has not started."""
+    id = _id(call)
+    await call.app.jobs.priority(id, call.body.priority, by=call.by)
+    return done(call, f"Priority is {call.body.priority} now", f"/jobs/{id}")
+
+
+class To(Struct):
+    queue: str
+
+
+@routes.page("GET", "/jobs/{id}/move", action="move")
+async def ask_move(call: Call[None, None]) -> Response:
+    """Ask for another queue."""
+    id = _id(call)
+    found = await call.app.jobs.get(id)
+    names = [each.name for each in await call.app.queues.list()]
+    return await ask(
+        call,
+        Question(
+            title=f"Move {found.task} to another queue",
+            words=f"It is in {found.queue}.",
+            action=f"/jobs/{id}/move",
+            button="Move",
+            fields=[Field(name="queue", label="Queue", value="", list=names, needed=True)],
+            command=f"treadle jobs move {id} --to bulk",
+            back=f"/jobs/{id}",
+        ),
+        page="jobs",
+    )
+
+
+@routes.page("POST", "/jobs/{id}/move", action="move", form=To)
+async def move(call: Call[None, To]) -> Response:
+    """Another queue for a job that has not started."""
+    id = _id(call)
+    await call.app.jobs.move(id, call.body.queue, by=call.by)
+    return done(call, f"Moved to {call.body.queue}", f"/jobs/{id}")

@@ -1,0 +1,112 @@
+"""Overview: what is wrong first, then how much there is, how fast it goes, and where."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from ...core import attention, rollup
+from ...core.series import Series
+from ...core.view import QueueView
+from ..routing import Call, Routes
+from . import charts
+from .frame import render
+from .pace import STEP, paced
+
+routes = Routes()
+
+STATES: Final = ("ready", "scheduled", "waiting", "running", "succeeded", "failed", "cancelled")
+# A day in hours is 24 rows for each task, not 1,440.
+STEPS: Final = {"15m": None, "1h": None, "24h": "1h", "7d": None}
+
+
+class Range(Struct):
+    range: Literal["15m", "1h", "24h", "7d"] = "1h"
+
+
+@routes.page("GET", "/", action="see", query=Range)
+async def overview(call: Call[Range, None]) -> Response:
+    """What is wrong, how much there is, how fast it goes."""
+    app, counts, asked = call.app, call.web.counts, call.query.range
+    queues, pods, warnings, schedules, failures = await asyncio.gather(
+        counts.get(("queues",), app.queues.list),
+        app.pods.list(),
+        counts.get(("warnings",), app.warnings),
+        counts.get(("schedules",), app.schedules.list),
+        counts.get(("failures", "", "", "5"), lambda: app.jobs.failures(limit=5)),
+    )
+    series, recent, day, pairs = await asyncio.gather(
+        counts.get(("series", asked), lambda: app.history.series(since=asked, step=STEPS[asked])),
+        counts.get(("series", "15m"), lambda: app.history.series(since="15m")),
+        counts.get(("series", "24h"), lambda: app.history.series(since="24h", step=STEPS["24h"])),
+        counts.get(("pairs", "1h"), lambda: app.history.tasks(since="1h", step=STEP)),
+    )
+    retrying, poison, stuck = await asyncio.gather(
+        counts.jobs("is:retrying"), counts.jobs("is:poison finished:<24h"), counts.jobs("is:stuck")
+    )
+    now = datetime.now(UTC)
+    evidence = attention.Evidence(
+        now=now,
+        warnings=warnings,
+        queues=queues,
+        pods=pods,
+        schedules=schedules,
+        outcomes=_last_minutes(recent, now),
+        poison=sum(poison.values()),
+        stuck=sum(stuck.values()),
+    )
+    return await render(
+        call,
+        "overview.html",
+        title="Overview",
+        page="overview",
+        topics="jobs queues pods schedules operations",
+        charts=True,
+        range=asked,
+        attention=attention.find(evidence),
+        totals=_totals(queues),
+        retrying=sum(retrying.values()),
+        failed_day=charts.outcome(day.whole, "failed"),
+        failed_points=[charts.outcome(point, *charts.BAD) for point in day.points],
+        per_minute=_per_minute(recent),
+        succeeded_points=[charts.outcome(point, "succeeded") for point in series.points[:-1]],
+        throughput=charts.throughput(series),
+        latency=charts.latency(series),
+        queues=[paced(queue, pods, pairs, now) for queue in queues],
+        failures=failures,
+        live_pods=sum(pod.live for pod in pods),
+        has_any=any(getattr(queue, state) for queue in queues for state in STATES),
+        ways=("treadle queues list", f"treadle stats --since {asked}", "treadle doctor"),
+    )
+
+
+def _totals(queues: Sequence[QueueView]) -> dict[str, tuple[int, int]]:
+    """By state: how many, and from which number on it may be more."""
+    found: dict[str, tuple[int, int]] = {}
+    for state in STATES:
+        numbers = [(getattr(queue, state), queue.capped_at) for queue in queues]
+        total = sum(number for number, _ in numbers)
+        capped = any(number >= cap for number, cap in numbers)
+        found[state] = (total, total if capped else total + 1)
+    return found
+
+
+def _last_minutes(recent: Series, now: datetime) -> dict[str, int]:
+    """How the runs of the last five minutes ended."""
+    since = now - timedelta(minutes=6)
+    found: dict[str, int] = {}
+    for point in recent.points:
+        if point.at >= since:
+            rollup.add_counts(found, point.outcomes)
+    return found
+
+
+def _per_minute(recent: Series) -> float:
+    """Of the last whole minutes, or what there is."""
+    points = recent.points[-6:-1] or recent.points
+    return sum(charts.outcome(point, "succeeded") for point in points) * 60 / (recent.step * len(points))

@@ -1,0 +1,204 @@
+"""Performance: how long tasks wait and run, how often they fail, and where the time goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.responses import Response
+
+from ...core.heat import Band, Heat
+from ...core.series import PairSeries
+from ...core.view import PodView
+from ..routing import Call, Routes
+from . import charts, words
+from .frame import render
+
+routes = Routes()
+
+Range = Literal["15m", "1h", "24h", "7d"]
+BAD = ("failed", "retried", "timed_out", "rescued")
+
+
+class Asked(Struct):
+    range: Range = "24h"
+    sort: Literal["time", "runs", "bad", "wait", "run", "task"] = "time"
+
+
+class Row(Struct):
+    """One queue and task."""
+
+    pair: PairSeries
+    runs: int
+    bad: int
+    seconds: float  # of all its runs together
+    share: float
+
+
+@routes.page("GET", "/performance", action="see", query=Asked)
+async def performance(call: Call[Asked, None]) -> Response:
+    """All tasks that ran, by where the time goes."""
+    asked = call.query.range
+    step = "1h" if asked == "24h" else None  # a day in hours is 24 rows for each task, not 1,440
+    pairs = await call.web.counts.get(("performance", asked), lambda: call.app.history.tasks(since=asked, step=step))
+    return await render(
+        call,
+        "performance.html",
+        title="Performance",
+        page="performance",
+        topics="metrics",
+        range=asked,
+        sort=call.query.sort,
+        rows=_rows(pairs, call.query.sort),
+    )
+
+
+def _rows(pairs: Sequence[PairSeries], sort: str) -> list[Row]:
+    rows: list[Row] = []
+    for pair in pairs:
+        whole = pair.series.whole
+        bad = sum(whole.outcomes.get(each, 0) for each in BAD)
+        rows.append(Row(pair, whole.finished, bad, (whole.run.mean or 0.0) * whole.run.count, 0.0))
+    total = sum(row.seconds for row in rows) or 1.0
+    found = [msgspec.structs.replace(row, share=row.seconds / total) for row in rows]
+    if sort == "task":
+        return sorted(found, key=lambda row: (row.pair.task, row.pair.queue))
+    return sorted(found, key=lambda row: -_measure(row, sort))
+
+
+def _measure(row: Row, sort: str) -> float:
+    match sort:
+        case "runs":
+            return row.runs
+        case "bad":
+            return row.bad / row.runs if row.runs else 0.0
+        case "wait":
+            return row.pair.series.whole.wait.p95 or 0.0
+        case "run":
+            return row.pair.series.whole.run.p95 or 0.0
+        case _:
+            return row.seconds
+
+
+class Of(Struct):
+    task: Annotated[str, Meta(max_length=128)]
+    queue: Annotated[str, Meta(max_length=128)] | None = None
+    range: Range = "24h"
+
+
+class Cell(Struct):
+    x: float
+    y: float
+    opacity: float
+    title: str
+
+
+class Mark(Struct):
+    x: float
+    version: str
+
+
+WIDTH, HEIGHT, LEFT = 720.0, 220.0, 56.0
+
+
+@routes.page("GET", "/performance/task", action="see", query=Of)
+async def task(call: Call[Of, None]) -> Response:
+    """One task: percentiles, a histogram, a heat map with deploy marks."""
+    asked = call.query
+    series, heat, pods, known, failures = await asyncio.gather(
+        call.app.history.series(task=asked.task, queue=asked.queue, since=asked.range),
+        call.app.history.heat(task=asked.task, queue=asked.queue, since=asked.range),
+        call.app.pods.list(),
+        call.app.catalog.task(asked.task),
+        call.app.jobs.failures(task=asked.task, limit=5),
+    )
+    tall = max((band.count for band in heat.histogram), default=1) or 1
+    return await render(
+        call,
+        "task.html",
+        title=asked.task,
+        page="performance",
+        topics="metrics",
+        charts=True,
+        asked=asked,
+        known=known,
+        whole=series.whole,
+        bad=sum(series.whole.outcomes.get(each, 0) for each in BAD),
+        throughput=charts.throughput(series),
+        times=charts.run_times(series),
+        cells=_cells(heat),
+        size=cell_size(heat),
+        bands=_labels(heat),
+        hours=_hours(heat),
+        marks=_marks(heat, pods),
+        histogram=[(band, round(120 * band.count / tall, 1)) for band in heat.histogram],
+        failures=failures.groups,
+    )
+
+
+def _size(heat: Heat) -> tuple[float, float]:
+    return (WIDTH - LEFT) / max(1, len(heat.moments)), (HEIGHT - 24) / max(1, len(heat.bands))
+
+
+def _cells(heat: Heat) -> list[Cell]:
+    wide, high = _size(heat)
+    most = max((count for column in heat.cells for count in column), default=0) or 1
+    return [
+        Cell(
+            x=round(LEFT + n * wide, 2),
+            y=round(HEIGHT - 24 - (m + 1) * high, 2),
+            # A root, so that one run in a column of hundreds can still be seen.
+            opacity=round(0.12 + 0.88 * (count / most) ** 0.5, 3),
+            title=f"{heat.moments[n]:%m-%d %H:%M}: {count:,} × {_band(heat.bands[m])}",
+        )
+        for n, column in enumerate(heat.cells)
+        for m, count in enumerate(column)
+        if count
+    ]
+
+
+def _band(band: Band) -> str:
+    return f"{words.span(band.low)}–{words.span(band.high)}"
+
+
+def _labels(heat: Heat) -> list[tuple[float, str]]:
+    _, high = _size(heat)
+    every = max(1, -(-len(heat.bands) // 6))
+    return [
+        (round(HEIGHT - 24 - n * high, 2), words.span(band.low)) for n, band in enumerate(heat.bands) if n % every == 0
+    ]
+
+
+def _hours(heat: Heat) -> list[tuple[float, str]]:
+    wide, _ = _size(heat)
+    every = max(1, len(heat.moments) // 6)
+    return [
+        (round(LEFT + n * wide, 2), f"{at:%H:%M}" if heat.step < 3600 else f"{at:%m-%d}")
+        for n, at in enumerate(heat.moments)
+        if n % every == 0 and LEFT + n * wide < WIDTH - 30
+    ]
+
+
+def _marks(heat: Heat, pods: Sequence[PodView]) -> list[Mark]:
+    """Where the first pod of each version started: a deploy."""
+    if not heat.moments:
+        return []
+    starts: dict[str, datetime] = {}
+    for pod in pods:
+        starts[pod.version] = min(starts.get(pod.version, pod.started_at), pod.started_at)
+    wide, _ = _size(heat)
+    first = heat.moments[0]
+    marks = [
+        Mark(round(LEFT + (at - first).total_seconds() / heat.step * wide, 2), version)
+        for version, at in starts.items()
+    ]
+    return [mark for mark in marks if LEFT <= mark.x <= WIDTH]
+
+
+def cell_size(heat: Heat) -> tuple[float, float]:
+    wide, high = _size(heat)
+    return round(max(0.5, wide - 1), 2), round(max(0.5, high - 1), 2)

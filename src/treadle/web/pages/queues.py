@@ -1,0 +1,270 @@
+"""Queues: how much is in them, how fast they go, and their live settings."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from msgspec import Struct
+from starlette.responses import Response
+
+from ...core import names, settings
+from ...core.duration import seconds
+from ...core.view import QueueView
+from ..problem import Problem
+from ..routing import Call, Routes
+from . import charts
+from .asking import Field, Question, ask
+from .frame import done, render
+from .pace import STEP, paced
+
+routes = Routes()
+
+
+@routes.page("GET", "/queues", action="see")
+async def queues(call: Call[None, None]) -> Response:
+    """All queues."""
+    found, pods, pairs = await asyncio.gather(
+        call.app.queues.list(), call.app.pods.list(), call.app.history.tasks(since="1h", step=STEP)
+    )
+    now = datetime.now(UTC)
+    return await render(
+        call,
+        "queues.html",
+        title="Queues",
+        page="queues",
+        topics="jobs queues pods",
+        queues=[paced(each, pods, pairs, now) for each in found],
+    )
+
+
+@routes.page("GET", "/queues/{name}", action="see")
+async def queue(call: Call[None, None]) -> Response:
+    """One queue with all its settings."""
+    name = call.path["name"]
+    found, pods, series, pairs = await asyncio.gather(
+        _one(call, name),
+        call.app.pods.list(),
+        call.app.history.series(queue=name, since="1h"),
+        call.app.history.tasks(queue=name, since="1h", step=STEP),
+    )
+    told = [(each, _value(found, each.name), getattr(found, each.name) is not None) for each in settings.SETTINGS]
+    return await render(
+        call,
+        "queue.html",
+        title=f"Queue {name}",
+        page="queues",
+        topics="jobs queues pods",
+        charts=True,
+        it=paced(found, pods, pairs, datetime.now(UTC)),
+        queue=found,
+        settings=told,
+        serving=[pod for pod in pods if pod.live and name in pod.queues],
+        throughput=charts.throughput(series),
+        latency=charts.latency(series),
+    )
+
+
+def _value(queue: QueueView, name: str) -> str:
+    value = getattr(queue, name)
+    return value if isinstance(value, str) else settings.words(name, value)
+
+
+async def _one(call: Call[Any, Any], name: str) -> QueueView:
+    found = {each.name: each for each in await call.app.queues.list()}
+    if name not in found:
+        near = names.suggest(name, found)
+        raise Problem("not_found", f"there is no queue {name}" + (f'; did you mean "{near}"?' if near else ""))
+    return found[name]
+
+
+# What can be done -----------------------------------------------------------------------------------------------------
+
+
+class Pause(Struct):
+    reason: str | None = None
+    until: str | None = None
+
+
+@routes.page("GET", "/queues/{name}/pause", action="pause")
+async def ask_pause(call: Call[None, None]) -> Response:
+    """Ask why, and for how long."""
+    name = call.path["name"]
+    await _one(call, name)
+    return await ask(
+        call,
+        Question(
+            title=f"Pause queue {name}?",
+            words="Nothing more is claimed from it. What runs goes on, and jobs can still be enqueued.",
+            action=f"/queues/{name}/pause",
+            button="Pause",
+            fields=[
+                Field(name="reason", label="Reason", placeholder="provider down", hint="Why; everybody sees it."),
+                Field(
+                    name="until",
+                    label="Resume by itself after",
+                    placeholder="2h",
+                    hint="Empty: until somebody resumes it.",
+                ),
+            ],
+            command=f"treadle queues pause {name} --reason 'provider down' --until 2h",
+            back="/queues",
+        ),
+        page="queues",
+    )
+
+
+@routes.page("POST", "/queues/{name}/pause", action="pause", form=Pause)
+async def pause(call: Call[None, Pause]) -> Response:
+    """Claim nothing more from it."""
+    name = call.path["name"]
+    await _one(call, name)
+    until = None
+    if call.body.until:
+        until = datetime.now(UTC) + timedelta(seconds=seconds(call.body.until, "until"))
+    await call.app.queues.pause(name, reason=call.body.reason, until=until, by=call.by)
+    return done(call, f"Queue {name} is paused", "/queues")
+
+
+@routes.page("POST", "/queues/{name}/resume", action="resume")
+async def resume(call: Call[None, None]) -> Response:
+    """Claim from it again."""
+    name = call.path["name"]
+    await _one(call, name)
+    await call.app.queues.resume(name, by=call.by)
+    return done(call, f"Queue {name} is claimed from again", "/queues")
+
+
+@routes.page("POST", "/queues/{name}/warm", action="resume")
+async def warm(call: Call[None, None]) -> Response:
+    """End its cool-down."""
+    name = call.path["name"]
+    await _one(call, name)
+    await call.app.queues.warm(name, by=call.by)
+    return done(call, f"The cool-down of queue {name} is over", "/queues")
+
+
+class Scale(Struct):
+    max_workers: str | None = None
+    version: int | None = None
+
+
+@routes.page("GET", "/queues/{name}/scale", action="set_queue")
+async def ask_scale(call: Call[None, None]) -> Response:
+    """Ask how many may run at once."""
+    name = call.path["name"]
+    found = await _one(call, name)
+    return await ask(
+        call,
+        Question(
+            title=f"Scale queue {name}",
+            words=f"{found.running} of its jobs run now, in {found.slots} slots of {found.pods} live pods.",
+            action=f"/queues/{name}/scale",
+            button="Scale",
+            fields=[
+                Field(
+                    name="max_workers",
+                    label="At most so many at once, in the whole cluster",
+                    kind="number",
+                    value="" if found.max_workers is None else found.max_workers,
+                    hint="Empty: no limit but the pods' slots. 0 claims nothing. Lowering it never cancels a run.",
+                )
+            ],
+            hidden={"version": found.version},
+            command=f"treadle queues scale {name} {'none' if found.max_workers is None else found.max_workers}",
+            back="/queues",
+        ),
+        page="queues",
+    )
+
+
+@routes.page("POST", "/queues/{name}/scale", action="set_queue", form=Scale)
+async def scale(call: Call[None, Scale]) -> Response:
+    """So many at once, in the whole cluster."""
+    name = call.path["name"]
+    await _one(call, name)
+    wanted = settings.read({"max_workers": call.body.max_workers})["max_workers"]
+    await call.app.queues.scale(name, wanted, by=call.by, version=call.body.version)
+    said = "no limit of its own" if wanted is None else f"at most {wanted} at once"
+    return done(call, f"Queue {name}: {said}", "/queues")
+
+
+class Settings(Struct):
+    version: int | None = None
+    max_workers: str | None = None
+    rate: str | None = None
+    burst: str | None = None
+    aging: str | None = None
+    timeout: str | None = None
+    max_attempts: str | None = None
+    backoff: str | None = None
+    backoff_base: str | None = None
+    backoff_cap: str | None = None
+    cool_base: str | None = None
+    cool_cap: str | None = None
+    keep_succeeded: str | None = None
+    keep_failed: str | None = None
+    keep_cancelled: str | None = None
+
+
+@routes.page("GET", "/queues/{name}/settings", action="set_queue")
+async def ask_settings(call: Call[None, None]) -> Response:
+    """A form with every live setting."""
+    name = call.path["name"]
+    found = await _one(call, name)
+    fields = [
+        Field(
+            name=each.name,
+            label=each.name.replace("_", " "),
+            value=_written(found, each.name),
+            placeholder=each.built_in,
+            hint=f"{each.says}; for example {each.example}".replace("`", ""),
+        )
+        for each in settings.SETTINGS
+    ]
+    return await ask(
+        call,
+        Question(
+            title=f"Settings of queue {name}",
+            words="Every setting holds in all workers at once, with no restart. What is empty has its built-in value.",
+            action=f"/queues/{name}/settings",
+            button="Save",
+            fields=fields,
+            hidden={"version": found.version},
+            command=f"treadle queues set {name} --rate 100/m --keep-failed forever",
+            back=f"/queues/{name}",
+        ),
+        page="queues",
+    )
+
+
+def _written(queue: QueueView, name: str) -> str:
+    """As somebody would write it; empty for the built-in."""
+    value = getattr(queue, name)
+    return "" if value is None else _value(queue, name)
+
+
+@routes.page("POST", "/queues/{name}/settings", action="set_queue", form=Settings)
+async def set_(call: Call[None, Settings]) -> Response:
+    """Live settings: those that differ from what the form showed."""
+    name = call.path["name"]
+    found = await _one(call, name)
+    given: dict[str, Any] = {}
+    for each in settings.SETTINGS:
+        text = getattr(call.body, each.name) or ""
+        if text != _written(found, each.name):
+            given[each.name] = text or "default"
+    if not given:
+        return done(call, "Nothing was changed", f"/queues/{name}")
+    await call.app.queues.set(name, by=call.by, version=call.body.version, **given)
+    said = ", ".join(f"{key} {value}" for key, value in given.items())
+    return done(call, f"Queue {name}: {said}", f"/queues/{name}")
+
+
+@routes.page("GET", "/queues/{name}/purge", action="cancel")
+async def ask_purge(call: Call[None, None]) -> Response:
+    """A purge is an operation: it is previewed as one."""
+    name = call.path["name"]
+    await _one(call, name)
+    return call.redirect("/operations/new", act="cancel", filter=f"queue:{name} state:waiting,scheduled,ready")

@@ -1,0 +1,172 @@
+// One stream of hints per visible tab. A hint is no data: it says what may have changed, and the page asks for its
+// inside again, with the ETag it has. What comes back is morphed in: nodes, focus, ticks and scroll stay.
+import { $, $$, changed, part, url } from "./page.js";
+
+const POLL = 5000;
+const TRY_AGAIN = 30000;
+const LEAST = 250; // between two refetches
+
+let source = null;
+let paused = false;
+let etag = null;
+let pending = null;
+let waiting = false; // something changed while it could not be shown
+let poll = null;
+let again = null;
+let fresh = Date.now();
+let busy = false;
+
+const view = () => $("#view");
+const topics = () => (view().dataset.topics || "").split(" ").filter(Boolean);
+
+const words = { live: "live", paused: "paused", reconnecting: "reconnecting", polling: "polling" };
+
+function mark(state) {
+  const button = $("#live");
+  button.dataset.live = state;
+  button.hidden = !topics().length;
+  $("[data-word]", button).textContent = words[state];
+  button.setAttribute("aria-label", `Live updates: ${words[state]}. ${paused ? "Go on" : "Pause"}`);
+}
+
+/** Whether a swap would disturb somebody just now. */
+function held() {
+  const at = document.activeElement;
+  const typing = at && view().contains(at) && at.matches("input:not([type=checkbox]), textarea, select");
+  return paused || typing || $$("dialog").some((it) => it.open);
+}
+const ticked = () => $("input[name=id]:checked", view()) !== null;
+
+export async function refresh(force = false) {
+  if (busy) { pending ??= setTimeout(() => { pending = null; refresh(force); }, LEAST); return; }
+  if (!force && held()) { waiting = true; return; }
+  if (!force && ticked()) {
+    waiting = true;
+    for (const it of $$("[data-fresh]")) it.hidden = false;
+    return;
+  }
+  busy = true;
+  const asked = location.href;
+  const answer = await part(asked, etag && !force ? { "If-None-Match": etag } : {});
+  busy = false;
+  if (asked !== location.href) return;
+  waiting = false;
+  if (answer.status === 304) return well();
+  if (answer.status !== 200) return stale(answer);
+  if (!force && (held() || ticked())) { waiting = true; return; }
+  etag = answer.etag;
+  await swap(answer.text);
+  well();
+}
+
+async function swap(text) {
+  if (!window.htmx) return;
+  // What a reader has opened stays open.
+  const open = $$("details[open]", view()).map((it) => key(it));
+  const scrolled = $$(".scroll, .value-box, .trace", view()).map((it) => [it.scrollLeft, it.scrollTop]);
+  await window.htmx.swap({ text, target: "#view", swap: "outerMorph", sourceElement: view() });
+  for (const it of $$("details", view())) if (open.includes(key(it))) it.open = true;
+  $$(".scroll, .value-box, .trace", view()).forEach((it, n) => { if (scrolled[n]) [it.scrollLeft, it.scrollTop] = scrolled[n]; });
+  for (const it of $$("[data-script]", view())) it.hidden = false;
+  document.dispatchEvent(new CustomEvent("treadle:swapped"));
+  announce();
+}
+const key = (it) => `${it.closest("[id]")?.id}/${it.querySelector("summary")?.textContent}`;
+
+function well() {
+  fresh = Date.now();
+  delete view().dataset.stale;
+  $("#stale")?.remove();
+}
+
+function stale(answer) {
+  view().dataset.stale = "";
+  let note = $("#stale");
+  if (!note) {
+    note = document.createElement("p");
+    note.id = "stale";
+    note.className = "banner bad";
+    note.setAttribute("role", "status");
+    view().before(note);
+  }
+  const age = Math.round((Date.now() - fresh) / 1000);
+  const id = answer.id ? `, request ${answer.id}` : "";
+  const why = answer.status === 503 ? "The storage cannot be reached" : answer.status ? "Could not refresh" : "The server does not answer";
+  note.textContent = `${why}: what you see is ${age} s old${id}. It tries again by itself. `;
+  const button = document.createElement("button");
+  button.className = "button slim";
+  button.type = "button";
+  button.textContent = "Try again";
+  button.addEventListener("click", () => refresh(true));
+  note.append(button);
+  startPolling();
+}
+
+let announced = 0;
+function announce() {
+  if (Date.now() - announced < 5000) return;
+  announced = Date.now();
+  const said = $("[data-total]", view())?.dataset.total;
+  if (said) $("#announcer").textContent = `${said} jobs`;
+}
+
+function hint() {
+  if (pending) return;
+  pending = setTimeout(() => { pending = null; refresh(); }, LEAST);
+}
+
+function connect() {
+  clearTimeout(again);
+  if (source || paused || document.hidden || !topics().length) return;
+  source = new EventSource(url(`/api/v1/stream?topics=${topics().join(",")}`));
+  source.onopen = () => { mark("live"); stopPolling(); refresh(); };
+  source.onerror = () => {
+    if (!source) return;
+    if (source.readyState === EventSource.CONNECTING) { mark("reconnecting"); startPolling(); return; }
+    drop();  // refused: ask now and then instead
+    startPolling();
+    mark("polling");
+    again = setTimeout(connect, TRY_AGAIN);
+  };
+  for (const topic of topics()) source.addEventListener(topic, hint);
+}
+
+function drop() {
+  source?.close();
+  source = null;
+}
+
+function startPolling() {
+  poll ??= setInterval(() => { if (!document.hidden && !paused) refresh(); }, POLL);
+}
+function stopPolling() {
+  clearInterval(poll);
+  poll = null;
+}
+
+export function toggle() {
+  paused = !paused;
+  if (paused) { drop(); stopPolling(); mark("paused"); }
+  else { mark("reconnecting"); connect(); refresh(true); }
+}
+
+export function startLive() {
+  if (!view()) return;
+  mark("reconnecting");
+  $("#live").addEventListener("click", toggle);
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) { drop(); stopPolling(); clearTimeout(again); }
+    else if (!paused) { mark("reconnecting"); connect(); }
+  });
+  document.addEventListener("treadle:changed", () => refresh(true));
+  document.addEventListener("treadle:unticked", () => waiting && refresh());
+  document.addEventListener("focusout", () => setTimeout(() => waiting && refresh(), 50));
+  document.addEventListener("close", () => setTimeout(() => waiting && refresh(), 50), true);
+  document.addEventListener("click", (event) => event.target.closest?.("[data-show]") && refresh(true));
+  addEventListener("pagehide", drop);
+  addEventListener("pageshow", (event) => event.persisted && connect());
+  if (window.htmx) connect();
+  else mark("paused");
+}
+
+export { changed };

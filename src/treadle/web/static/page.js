@@ -1,0 +1,55 @@
+// What the modules share: the frame's data, small elements, toasts, and asking the server.
+const root = document.documentElement;
+
+export const prefix = root.dataset.root;
+export const url = (path) => prefix + path;
+export const $ = (selector, within = document) => within.querySelector(selector);
+export const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
+
+export function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children);
+  return made;
+}
+
+export function toast(text, bad = false) {
+  const close = element("button", { type: "button", "aria-label": "Close" }, "×");
+  const made = element("div", { class: bad ? "toast bad" : "toast" }, element("span", {}, text), close);
+  close.addEventListener("click", () => made.remove());
+  $("#toasts").append(made);
+  if (!bad) setTimeout(() => made.remove(), 6000);
+}
+
+export const changed = () => document.dispatchEvent(new CustomEvent("treadle:changed"));
+
+/** GET a page's inside: {status, text, etag}. Never throws: status 0 is no answer. */
+export async function part(address, headers = {}) {
+  try {
+    const answer = await fetch(address, { headers: { "HX-Request": "true", ...headers } });
+    const version = answer.headers.get("Treadle-Version");
+    if (version && version !== root.dataset.version) newVersion();
+    return { status: answer.status, text: await answer.text(), etag: answer.headers.get("ETag"), id: answer.headers.get("X-Request-Id") };
+  } catch {
+    return { status: 0, text: "", etag: null, id: null };
+  }
+}
+
+let told = false;
+function newVersion() {
+  if (told) return;
+  told = true;
+  toast("A new version is running: reload the page.", true);
+}
+
+export function problem(text) {
+  try {
+    return JSON.parse(text).error.message;
+  } catch {
+    return "The server did not answer as it should; try again.";
+  }
+}
+
+export function cookie(name, value) {
+  document.cookie = `treadle_${name}=${value};path=${prefix || "/"};max-age=31536000;samesite=lax`;
+}

@@ -1,0 +1,283 @@
+"""Server-sent events: hints that a part of a page is stale, not the part itself.
+
+    GET /api/v1/stream?topics=jobs,queues
+    event: jobs
+    id: 8812
+    data: {}
+
+Hints of one topic are merged for 250 ms. They come from the storage's own signals; and because a signal may be lost,
+and some changes have none, from a look every two seconds at what each topic is made of, once for all streams and only
+while somebody listens. `metrics` carries points for charts.
+
+A stream costs one place of 200, no thread and no connection. A reader that does not read is let go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from ..ports import Wake
+from .plain import encode, plain
+from .problem import Problem
+
+if TYPE_CHECKING:
+    from ..app import App
+
+log = logging.getLogger("treadle.web")
+
+TOPICS: Final = ("jobs", "queues", "pods", "schedules", "limits", "operations", "failures", "metrics")
+MERGED: Final = 0.25
+KEPT_ALIVE: Final = 15.0
+LOOK: Final = 2.0
+MOST: Final = 200
+SLOWEST_READER: Final = 30.0
+STATES: Final = ("ready", "scheduled", "waiting", "running", "succeeded", "failed", "cancelled")
+
+
+def message(event: str, data: Any, id: int | None = None) -> bytes:
+    """One event. The data is JSON, and so one line."""
+    numbered = "" if id is None else f"id: {id}\n"
+    return f"event: {event}\n{numbered}data: ".encode() + encode(data) + b"\n\n"
+
+
+class Subscriber:
+    """One stream: the topics it wants, and those it has not been told of yet."""
+
+    def __init__(self, topics: Iterable[str]) -> None:
+        self.topics = frozenset(topics)
+        self.stirred = asyncio.Event()
+        self._pending: dict[str, Any] = {}
+
+    def hint(self, topic: str, data: Any) -> None:
+        if topic in self.topics:
+            self._pending[topic] = data
+            self.stirred.set()
+
+    def take(self) -> dict[str, Any]:
+        pending, self._pending = self._pending, {}
+        self.stirred.clear()
+        return pending
+
+
+class Hub:
+    """All streams of a dashboard, on one event loop."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._subscribers: set[Subscriber] = set()
+        self._others = 0  # streams of single jobs
+        self._looking: asyncio.Task[None] | None = None
+        self._unlisten: Callable[[], None] = lambda: None
+        self._seen: dict[str, Any] = {}
+        self._number = int(time.time() * 1000)
+        self.closing = asyncio.Event()
+
+    @property
+    def count(self) -> int:
+        return len(self._subscribers) + self._others
+
+    def enter(self) -> None:
+        """Take a place for a stream of another kind; `leave` gives it back."""
+        self._check()
+        self._others += 1
+
+    def leave(self) -> None:
+        self._others -= 1
+
+    def subscribe(self, topics: Iterable[str]) -> Subscriber:
+        self._check()
+        subscriber = Subscriber(topics)
+        self._subscribers.add(subscriber)
+        return subscriber
+
+    def unsubscribe(self, subscriber: Subscriber) -> None:
+        self._subscribers.discard(subscriber)
+        if not self._subscribers and self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+            self._unlisten()
+            self._unlisten = lambda: None
+
+    async def listen(self, subscriber: Subscriber) -> AsyncIterator[bytes]:
+        """What goes over the wire."""
+        try:
+            await self._look_and_listen()
+            yield b": treadle\nretry: 3000\n\n"
+            while not self.closing.is_set():
+                if not await _either(subscriber.stirred, self.closing, KEPT_ALIVE):
+                    yield b": still here\n\n"
+                    continue
+                if self.closing.is_set():
+                    break
+                with suppress(TimeoutError):  # what else comes meanwhile is told with it
+                    async with asyncio.timeout(MERGED):
+                        await self.closing.wait()
+                for topic, data in subscriber.take().items():
+                    self._number += 1
+                    yield message(topic, data, self._number)
+            yield message("end", {})
+        finally:
+            self.unsubscribe(subscriber)
+
+    async def close(self) -> None:
+        """End all streams."""
+        self.closing.set()
+        if self._looking is not None:
+            self._looking.cancel()
+            self._looking = None
+        self._unlisten()
+        self._unlisten = lambda: None
+
+    def _check(self) -> None:
+        if self.closing.is_set():
+            raise Problem("unavailable", "this server is stopping")
+        if self.count >= MOST:
+            raise Problem(
+                "unavailable", f"{MOST} streams are open: ask again without one", headers={"Retry-After": "30"}
+            )
+
+    async def _look_and_listen(self) -> None:
+        if self._looking is not None:
+            return
+        loop = asyncio.get_running_loop()
+        self._looking = asyncio.ensure_future(self._look())
+        storage = await self._app.client.ask(_itself)
+
+        def on_wake(wake: Wake) -> None:  # from any thread
+            with suppress(RuntimeError):  # the loop has closed
+                loop.call_soon_threadsafe(self._on_wake, wake)
+
+        if self._looking is not None:
+            self._unlisten = storage.listen(on_wake)
+
+    def _on_wake(self, wake: Wake) -> None:
+        self._hint("jobs")
+        self._hint("queues")
+        if wake.settings:
+            self._hint("pods")
+
+    def _hint(self, topic: str, data: Any = None) -> None:
+        for subscriber in self._subscribers:
+            subscriber.hint(topic, {} if data is None else data)
+
+    async def _look(self) -> None:
+        while True:
+            for topic, look in self._looks():
+                if not any(topic in each.topics for each in self._subscribers):
+                    continue
+                try:
+                    seen = await look()
+                except Exception as error:  # the storage is away: pages say so themselves
+                    log.debug("no look at %s: %s", topic, error)
+                    continue
+                if topic == "metrics":
+                    self._hint(topic, seen)
+                elif self._seen.get(topic, seen) != seen:
+                    self._hint(topic)
+                self._seen[topic] = seen
+            await asyncio.sleep(LOOK)
+
+    def _looks(self) -> list[tuple[str, Callable[[], Awaitable[Any]]]]:
+        app = self._app
+
+        async def queues() -> Any:
+            return [
+                (each.name, each.version, each.paused, *(getattr(each, state) for state in STATES))
+                for each in await app.queues.list()
+            ]
+
+        async def jobs() -> Any:
+            newest = await app.jobs.find("", limit=1)
+            running = await app.jobs.find("state:running", limit=50)
+            return await queues(), [job.id for job in (*newest.jobs, *running.jobs)]
+
+        async def pods() -> Any:
+            return [(each.id, each.state, each.leader, each.running, each.wish) for each in await app.pods.list()]
+
+        async def schedules() -> Any:
+            return [(each.name, each.version, each.fired, each.skipped) for each in await app.schedules.list()]
+
+        async def limits() -> Any:
+            return [(each.name, each.version, each.tokens) for each in await app.limits.list()]
+
+        async def operations() -> Any:
+            return [(each.id, each.version) for each in await app.operations.list(20)]
+
+        async def failures() -> Any:
+            return [(each.name, each.failed) for each in await app.queues.list()]
+
+        async def metrics() -> Any:
+            found = await app.queues.list()
+            oldest = max((each.oldest_ready_seconds or 0.0 for each in found), default=0.0)
+            totals = {state: sum(getattr(each, state) for each in found) for state in STATES}
+            depth = {each.name: each.ready for each in found}
+            return plain({"at": time.time(), **totals, "oldest_ready_seconds": oldest, "depth": depth})
+
+        looks = (jobs, queues, pods, schedules, limits, operations, failures, metrics)
+        return [(each.__name__, each) for each in looks]
+
+
+async def _itself(storage: Any) -> Any:
+    return storage
+
+
+async def _either(first: asyncio.Event, second: asyncio.Event, limit: float) -> bool:
+    """Whether one of them was set in time."""
+    tasks = [asyncio.ensure_future(each.wait()) for each in (first, second)]
+    try:
+        done, _ = await asyncio.wait(tasks, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        return bool(done)
+    finally:
+        for each in tasks:
+            each.cancel()
+
+
+class EventStream(Response):
+    """An answer that goes on until its source ends, or its reader goes away or stops to read."""
+
+    def __init__(self, source: AsyncIterator[bytes]) -> None:
+        super().__init__(media_type="text/event-stream")
+        self.headers["X-Accel-Buffering"] = "no"
+        del self.headers["content-length"]
+        self._source = source
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        if scope["method"] == "HEAD":
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await _closed(self._source)
+            return
+        sending = asyncio.ensure_future(self._send(send))
+        gone = asyncio.ensure_future(_gone(receive))
+        try:
+            await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (sending, gone):
+                task.cancel()
+            await asyncio.gather(sending, gone, return_exceptions=True)
+            await _closed(self._source)
+
+    async def _send(self, send: Send) -> None:
+        async for part in self._source:
+            async with asyncio.timeout(SLOWEST_READER):
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+async def _closed(source: AsyncIterator[bytes]) -> None:
+    close = getattr(source, "aclose", None)
+    if close is not None:
+        await close()

@@ -1,0 +1,190 @@
+"""The API under schemathesis, over a socket, as nobody and in every role.
+
+What is sent is made from the API's own description, good and bad. Whatever it is: no answer is a 5xx, none holds a
+secret, each is as described; nobody gets in without a login; a viewer changes nothing.
+
+`make fuzz`; `make fuzz API_EXAMPLES=50` looks longer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sqlite3
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, settings
+from schemathesis import GenerationMode
+from schemathesis.checks import load_all_checks, not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+)
+
+from treadle.cli.web import listen
+from treadle.web import Dashboard
+from treadle.web import server as serving
+from treadle.web.redact import Redaction
+from treadle.web.tables import api_routes
+
+from ..web.world import CANARY, PAYLOAD, World, fill, make_app, who
+
+EXAMPLES = int(os.environ.get("API_EXAMPLES") or 0)  # 0: a few, and always the same
+CHECKS = [not_a_server_error, content_type_conformance, response_schema_conformance, status_code_conformance]
+
+load_all_checks()
+
+
+class Served:
+    def __init__(self, path: Path, url: str | None = None) -> None:
+        self.path = path
+        self.app = make_app(url or f"sqlite:///{path}")
+        self.web = Dashboard(self.app, access=who, pages=False)
+        listening = listen("127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        self.ids: dict[str, str] = {}
+
+        async def prepare() -> None:
+            async with self.app:
+                world = World(self.app, self.web)
+                await fill(world)
+                await world.http.aclose()
+                self.ids = world.ids
+
+        asyncio.run(prepare())
+        self.server = serving.Beside(serving.server(self.web, "127.0.0.1", 0), [listening])
+        self.server.start()
+
+    def rows(self) -> str:
+        """All that is kept, but the lines about refusals."""
+        with sqlite3.connect(self.path) as db:
+            return "\n".join(line for line in db.iterdump() if "treadle_audit" not in line)
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
+    yield from serve(Served(tmp_path_factory.mktemp("fuzz") / "fuzz.db"))
+
+
+@pytest.fixture
+def on_postgres(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Generator[Served]:
+    from tests import postgres_server
+
+    monkeypatch.setenv("TREADLE_SCHEMA", postgres_server.a_schema())
+    monkeypatch.setenv("TREADLE_AUTO_MIGRATE", "true")
+    yield from serve(Served(tmp_path, postgres_server.shared_url()))
+
+
+def serve(made: Served) -> Generator[Served]:
+    yield made
+    made.server.stop()
+    made.server.join(10)
+    made.app.close_sync()
+
+
+PUBLIC = {route.path for route in api_routes() if route.is_public}
+STREAMS = {route.path for route in api_routes() if route.is_stream}
+# Their answers are Prometheus' own, or wait for a pod that never answers.
+APART = STREAMS | {"/metrics"}
+
+
+def operations(served: Served) -> list[Any]:
+    schema = schemathesis.openapi.from_url(f"{served.url}/api/v1/openapi.json", headers={"X-Role": "admin"})
+    return [found.ok() for found in schema.get_all_operations() if found.ok().path not in APART]
+
+
+@pytest.mark.parametrize("role", [None, "viewer", "viewer+payload", "operator", "admin"])
+def test_whatever_is_sent(served: Served, role: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    before = served.rows()
+    campaign(served, role, caplog)
+    if role in (None, "viewer", "viewer+payload"):
+        assert served.rows() == before
+
+
+def test_whatever_is_sent_to_postgresql(on_postgres: Served, caplog: pytest.LogCaptureFixture) -> None:
+    campaign(on_postgres, "admin", caplog)
+
+
+def campaign(served: Served, role: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    sent = 0
+    with caplog.at_level(logging.INFO):
+        for operation in operations(served):
+            for mode in (GenerationMode.POSITIVE, GenerationMode.NEGATIVE):
+                sent += fuzz(served, operation, role, mode)
+    assert sent > 100
+    assert CANARY not in caplog.text
+
+
+def fuzz(served: Served, operation: Any, role: str | None, mode: GenerationMode) -> int:
+    sent = 0
+    headers = {"Sec-Fetch-Site": "same-origin", **({} if role is None else {"X-Role": role})}
+
+    @settings(
+        max_examples=EXAMPLES or (4 if role == "admin" else 2),
+        deadline=None,
+        database=None,
+        derandomize=not EXAMPLES,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(case=operation.as_strategy(generation_mode=mode))
+    def send(case: Any) -> None:
+        nonlocal sent
+        aim(case, served, sent)
+        sent += 1
+        case.headers = {
+            name: value for name, value in (case.headers or {}).items() if name.lower() not in ("host", "authorization")
+        }
+        answer = case.call(headers=headers, timeout=10)
+        told = f"{role} {operation.method} {operation.path}: {answer.status_code} {answer.text[:300]}"
+        assert CANARY not in answer.text and CANARY not in str(answer.headers), told
+        if role == "viewer":
+            assert PAYLOAD not in answer.text, told
+        if role is None and operation.path not in PUBLIC:
+            assert answer.status_code == 401, told
+        case.validate_response(answer, checks=CHECKS)
+
+    try:
+        send()
+    except Exception as error:
+        if type(error).__name__ == "Unsatisfiable":  # nothing can be wrong with what takes nothing
+            return sent
+        raise
+    return sent
+
+
+def aim(case: Any, served: Served, number: int) -> None:
+    """Half of the time, at something that is there."""
+    if number % 2 or not case.path_parameters:
+        return
+    there = {"name": "later", "scope": "mail", "cause": "broken", "id": list(served.ids.values())[number % 6]}
+    if "/schedules" in case.path:
+        there["name"] = "nightly"
+    case.path_parameters = {name: there.get(name, value) for name, value in case.path_parameters.items()}
+
+
+def test_redaction_holds_for_any_text() -> None:
+    from hypothesis import strategies as st
+
+    redaction = Redaction()
+
+    @settings(max_examples=200, deadline=None, database=None)
+    @given(
+        key=st.sampled_from(["password", "api_key", "X-Auth-Token", "dsn", "Cookie", "clientSecret", "PRIVATE-KEY"]),
+        inside=st.recursive(
+            st.just(CANARY), lambda part: st.lists(part, max_size=3) | st.dictionaries(st.text(), part), max_leaves=5
+        ),
+        before=st.dictionaries(st.text(), st.integers(), max_size=3),
+    )
+    def check(key: str, inside: Any, before: dict[str, Any]) -> None:
+        shown = redaction.value([{**before, key: inside}])
+        assert CANARY not in repr(shown)
+        assert CANARY not in redaction.text(f"{key}={CANARY} and {key}: {CANARY}")
+
+    check()

@@ -1,0 +1,201 @@
+"""Every route, every method, every identity: found by walking the router, not from a list.
+
+A route that somebody adds is tested here without another line: what it needs is what it declares.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import AsyncGenerator, Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from treadle.web.access import ROLES, SAFE
+from treadle.web.dashboard import Dashboard
+from treadle.web.routing import Route
+from treadle.web.tokens import Tokens, make
+
+from .world import World, make_app, world_on
+
+pytestmark = pytest.mark.anyio
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "PROPFIND")
+ID = "019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11"
+
+# The whole list of what is open to everybody. Whoever adds to it must add here, and be asked why.
+PUBLIC = {
+    ("GET", "/healthz"),
+    ("GET", "/readyz"),
+    ("GET", "/login"),
+    ("GET", "/login.js"),
+    ("POST", "/login"),
+}
+PUBLIC_IF_THERE = {
+    ("POST", "/api/v1/answers/{token}"),
+    ("POST", "/api/v1/answers/{token}/beat"),
+    ("GET", "/static/{hash}/{name}"),
+    ("GET", "/static/{hash}/lib/{name}"),
+    ("GET", "/favicon.ico"),
+}
+
+
+def every_route(*, pages: bool = True) -> list[Route]:
+    kept, _ = make("x", "admin")
+    return list(Dashboard(make_app("memory://"), access=Tokens([kept]), pages=pages).table.routes)
+
+
+def path_of(route: Route) -> str:
+    return "/" + "/".join(ID if part.startswith("{") else part for part in route.parts)
+
+
+def paths() -> Iterator[str]:
+    yield from sorted({path_of(route) for route in every_route()})
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncGenerator[World]:
+    async with world_on(tmp_path / "web.db", filled=False, pages=True) as made:
+        yield made
+
+
+async def send(world: World, method: str, path: str, role: str | None, **headers: str) -> httpx.Response:
+    identity = {} if role is None else {"X-Role": role}
+    return await world.http.request(method, path, headers={**identity, **headers})
+
+
+def test_the_public_routes_are_these() -> None:
+    public = {(route.method, route.path) for route in every_route() if route.is_public}
+    assert PUBLIC <= public <= PUBLIC | PUBLIC_IF_THERE
+
+
+def test_no_route_is_declared_without_an_action() -> None:
+    from treadle.web.routing import Routes
+
+    with pytest.raises(TypeError):
+        Routes().api("GET", "/x")  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="no action"):
+        Routes().api("GET", "/x", action="anything")  # type: ignore[arg-type]
+
+
+def test_every_mutation_needs_more_than_to_see() -> None:
+    seeing = {(route.method, route.path) for route in every_route() if route.action in ("see", "payload")}
+    unsafe = {each for each in seeing if each[0] not in SAFE}
+    reading = {(route.method, route.path) for route in every_route() if route.only_reads}
+    # These check the action that their body names.
+    assert unsafe - reading <= {("POST", "/api/v1/operations"), ("POST", "/operations/new")}
+
+
+async def test_anonymous_gets_nothing_but_what_is_public(world: World) -> None:
+    table = world.web.table
+    for path in paths():
+        for method in METHODS:
+            found = table.find(method, path).route
+            answer = await send(world, method, path, None, **{"Sec-Fetch-Site": "same-origin"})
+            if found is not None and found.is_public:
+                assert answer.status_code < 500
+            else:
+                assert answer.status_code == 401, (method, path, answer.status_code)
+
+
+async def test_no_unsafe_method_passes_from_another_site(world: World) -> None:
+    table = world.web.table
+    hostile: tuple[dict[str, str], ...] = (
+        {},
+        {"Sec-Fetch-Site": "cross-site", "Origin": "http://localhost"},
+        {"Sec-Fetch-Site": "same-site"},
+        {"Sec-Fetch-Site": "none"},
+        {"Origin": "http://evil.example"},
+        {"Origin": "null"},
+        {"Origin": "http://localhost:9999"},
+        {"Origin": "http://localhost.evil.example"},
+        {"Authorization": "Basic YWRtaW46YWRtaW4=", "Origin": "http://evil.example"},
+    )
+    for path in paths():
+        for method in METHODS:
+            found = table.find(method, path).route
+            if method in SAFE or (found is not None and found.is_credential):
+                continue
+            for headers in hostile:
+                answer = await send(world, method, path, "admin", **headers)
+                assert answer.status_code == 403, (method, path, headers, answer.status_code)
+
+
+async def test_a_wrong_host_is_refused_everywhere(world: World) -> None:
+    for path in paths():
+        for method in METHODS:
+            for host in ("evil.example", "localhost.evil.example", "127.0.0.1.nip.io:8181", ""):
+                answer = await send(world, method, path, "admin", Host=host, **{"Sec-Fetch-Site": "same-origin"})
+                assert answer.status_code == 421, (method, path, host)
+
+
+async def test_each_role_may_what_it_may_and_nothing_else(world: World) -> None:
+    """With no body, an act that is allowed is refused for other reasons, or does nothing to what is not there."""
+    table = world.web.table
+    for role, actions in ROLES.items():
+        for path in paths():
+            for method in METHODS:
+                found = table.find(method, path)
+                answer = await send(world, method, path, role, **{"Sec-Fetch-Site": "same-origin"})
+                told = (role, method, path, answer.status_code)
+                if found.route is None:
+                    assert answer.status_code == (405 if found.allow else 404), told
+                elif found.route.action is not None and found.route.action not in actions:
+                    assert answer.status_code == 403, told
+                else:
+                    assert answer.status_code not in (401, 403, 405, 421) and answer.status_code < 500, told
+
+
+def fingerprint(path: Path) -> str:
+    with sqlite3.connect(path) as db:
+        return hashlib.sha256("\n".join(db.iterdump()).encode("utf-8", "replace")).hexdigest()
+
+
+async def test_a_viewer_never_changes_the_database(tmp_path: Path) -> None:
+    """Beyond the lines in the audit that say what was refused."""
+    async with world_on(tmp_path / "web.db", pages=True) as world:
+        names = {
+            "id": world.ids["failed"], "name": "nightly", "scope": "mail", "cause": "x", "token": "x",
+        }  # fmt: skip
+        before = _without_audit(tmp_path / "web.db")
+        for route in every_route():
+            path = "/" + "/".join(names.get(part[1:-1], "x") if part.startswith("{") else part for part in route.parts)
+            for role in ("viewer", "viewer+payload", None):
+                for method in METHODS:
+                    await send(world, method, path, role, **{"Sec-Fetch-Site": "same-origin"})
+        assert _without_audit(tmp_path / "web.db") == before
+
+
+def _without_audit(path: Path) -> str:
+    with sqlite3.connect(path) as db:
+        lines = [line for line in db.iterdump() if '"treadle_audit"' not in line]
+        return "\n".join(lines)
+
+
+async def test_security_headers_are_on_every_answer(world: World) -> None:
+    for path in paths():
+        for role in (None, "admin"):
+            answer = await send(world, "GET", path, role)
+            headers = answer.headers
+            assert headers["content-security-policy"].startswith("default-src 'none'; script-src 'self'"), path
+            assert "frame-ancestors 'none'" in headers["content-security-policy"]
+            assert headers["x-frame-options"] == "DENY" and headers["x-content-type-options"] == "nosniff"
+            assert headers["referrer-policy"] == "no-referrer"
+            assert headers["cross-origin-opener-policy"] == "same-origin"
+            assert headers["cross-origin-resource-policy"] == "same-origin"
+            assert headers["x-request-id"] and "access-control-allow-origin" not in headers
+            assert path.startswith("/static/") or headers["cache-control"] == "no-store", path
+
+
+def test_a_dashboard_without_access_does_not_start() -> None:
+    from treadle import App
+    from treadle.core.errors import ConfigError
+
+    app = App("memory://")
+    with pytest.raises(ConfigError, match="needs access="):
+        app.dashboard()
+    with pytest.raises(ConfigError, match='or "open"'):
+        app.dashboard(access="closed")  # type: ignore[arg-type]
+    assert app.dashboard(access="open", hosts=["jobs.example.com"])

@@ -1,0 +1,212 @@
+"""Streams: hints that are merged, a job that is followed, places that are limited, and an end at a stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from treadle import App, Context
+from treadle.web import Dashboard, stream
+from treadle.web.access import Access
+
+from .world import World, world_on
+
+pytestmark = pytest.mark.anyio
+
+
+class Reader:
+    """Reads a stream of a dashboard, without a socket."""
+
+    def __init__(self, web: Dashboard, path: str, role: str = "admin", **headers: str) -> None:
+        self.status = 0
+        self.text = ""
+        self.ended = asyncio.Event()
+        self._gone = asyncio.Event()
+        self._web = web
+        route, _, query = path.partition("?")
+        given = {"host": "localhost", "x-role": role, **headers}
+        self._scope = {
+            "type": "http", "method": "GET", "path": f"/api/v1{route}", "query_string": query.encode(),
+            "scheme": "http",
+            "headers": [(name.encode(), value.encode()) for name, value in given.items()], "root_path": "",
+            "client": ("127.0.0.1", 1), "server": ("localhost", 80), "http_version": "1.1",
+        }  # fmt: skip
+        self._asked = False
+
+    async def _receive(self) -> dict[str, Any]:
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        else:
+            self.text += message.get("body", b"").decode()
+
+    async def __aenter__(self) -> Reader:
+        self._task = asyncio.ensure_future(self._run())
+        return self
+
+    async def _run(self) -> None:
+        try:
+            await self._web(self._scope, self._receive, self._send)
+        finally:
+            self.ended.set()
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._gone.set()
+        await self._task
+
+    async def until(self, words: str, seconds: float = 5.0) -> str:
+        async with asyncio.timeout(seconds):
+            while words not in self.text and not self.ended.is_set():
+                await asyncio.sleep(0.01)
+        assert words in self.text, self.text
+        return self.text
+
+    def events(self) -> list[tuple[str, Any]]:
+        found = []
+        for block in self.text.split("\n\n"):
+            lines = dict(
+                line.split(": ", 1) for line in block.splitlines() if ": " in line and not line.startswith(":")
+            )
+            if "event" in lines:
+                found.append((lines["event"], json.loads(lines["data"])))
+        return found
+
+
+async def test_a_change_is_hinted_and_many_are_one_hint(world: World) -> None:
+    async with Reader(world.web, "/stream?topics=jobs,queues") as reader:
+        await reader.until(": treadle")
+        await asyncio.sleep(0.1)
+        for number in range(20):
+            await world.app.enqueue("hello", {"name": str(number)}, queue="later")
+        await reader.until("event: jobs")
+        await asyncio.sleep(0.1)
+        assert [name for name, _ in reader.events()].count("jobs") <= 2
+        assert all(data == {} for _, data in reader.events())
+        assert "id: " in reader.text
+    assert world.web.hub.count == 0 and world.web.hub._looking is None
+
+
+async def test_what_has_no_signal_is_found_by_looking(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "LOOK", 0.05)
+    async with Reader(world.web, "/stream?topics=schedules,limits,metrics") as reader:
+        await reader.until("event: metrics")
+        point = next(data for name, data in reader.events() if name == "metrics")
+        assert point["ready"] == 1 and point["depth"]["later"] == 1
+        await world.app.schedules.pause("nightly")
+        await reader.until("event: schedules")
+        await world.app.limits.set("mail", "7/s")
+        await reader.until("event: limits")
+
+
+async def test_a_quiet_stream_is_kept_alive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "KEPT_ALIVE", 0.05)
+    async with Reader(world.web, "/stream?topics=pods") as reader:
+        await reader.until(": still here")
+
+
+async def test_there_are_so_many_streams_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "MOST", 2)
+    job = world.ids["scheduled"]
+    async with Reader(world.web, "/stream") as one, Reader(world.web, f"/jobs/{job}/stream") as two:
+        await one.until(": treadle")
+        await two.until("event: job")
+        for path in ("/stream", f"/jobs/{job}/stream"):
+            async with Reader(world.web, path) as three:
+                await three.ended.wait()
+                assert three.status == 503 and "unavailable" in three.text
+    async with Reader(world.web, "/stream") as again:
+        await again.until(": treadle")
+
+
+async def test_streams_end_at_a_stop(world: World) -> None:
+    async with Reader(world.web, "/stream") as one, Reader(world.web, f"/jobs/{world.ids['ready']}/stream") as two:
+        await one.until(": treadle")
+        await two.until("event: job")
+        async with asyncio.timeout(2):
+            await world.web.close()
+            await one.ended.wait()
+            await two.ended.wait()
+        assert "event: end" in one.text and "event: end" in two.text
+    async with Reader(world.web, "/stream") as late:
+        await late.ended.wait()
+        assert late.status == 503
+    assert (await world.get("/readyz")).status_code == 503 and (await world.get("/healthz")).status_code == 200
+
+
+async def test_a_page_of_another_site_gets_no_stream(world: World) -> None:
+    async with Reader(world.web, "/stream", origin="http://evil.example") as reader:
+        await reader.ended.wait()
+        assert reader.status == 403
+
+
+async def test_a_reader_that_does_not_read_is_let_go(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "SLOWEST_READER", 0.05)
+    reader = Reader(world.web, "/stream")
+
+    async def stuck(message: dict[str, Any]) -> None:
+        if message["type"] != "http.response.start":
+            await asyncio.sleep(60)
+
+    reader._send = stuck  # type: ignore[method-assign]
+    async with reader, asyncio.timeout(2):
+        await reader.ended.wait()
+    assert world.web.hub.count == 0
+
+
+async def test_the_end_of_the_storage_is_not_the_end_of_a_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "LOOK", 0.05)
+    async with world_on(tmp_path / "x.db", filled=False) as world:
+        async with Reader(world.web, "/stream?topics=queues") as reader:
+            await reader.until(": treadle")
+            original = world.app.queues.list
+            world.web.reads.queues.list = _broken  # type: ignore[method-assign]
+            await asyncio.sleep(0.2)
+            world.web.reads.queues.list = original  # type: ignore[method-assign]
+            await asyncio.sleep(0.2)
+            await world.app.queues.pause("x")
+            await reader.until("event: queues")
+
+
+async def _broken() -> Any:
+    raise RuntimeError("away")
+
+
+async def test_a_job_is_followed_to_its_end() -> None:
+    app = App("memory://", queues=["default"])
+    go = asyncio.Event()
+
+    @app.task(name="steps")
+    async def steps(ctx: Context[Any]) -> str:
+        ctx.log.info("token=abc half way")
+        await ctx.progress(1, 2, "half")
+        await ctx.flush()
+        await go.wait()
+        return "done"
+
+    web = Dashboard(app, access=lambda request: Access("x", request.headers["x-role"]), pages=False)
+    async with app, app.worker():
+        handle = await steps.enqueue()
+        async with Reader(web, f"/jobs/{handle.id}/stream") as reader:
+            await reader.until('"half"')
+            go.set()
+            await reader.until("event: end")
+        states = [data["state"] for name, data in reader.events() if name == "job"]
+        assert states[-1] == "succeeded" and reader.events()[-1] == ("end", {})
+        assert "abc" not in reader.text
+        async with Reader(web, f"/jobs/{handle.id}/stream", role="viewer") as reader:
+            await reader.until("event: end")
+        assert "event: log" not in reader.text
+        told = [data for name, data in reader.events() if name == "job"]
+        assert told[-1]["result"] == {"hidden": True}

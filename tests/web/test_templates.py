@@ -1,0 +1,44 @@
+"""What the Content-Security-Policy forbids, and what would evaluate text as code, is in no template and no script."""
+
+from __future__ import annotations
+
+import gzip
+import re
+from pathlib import Path
+
+import pytest
+
+from treadle.web.pages import assets
+
+HERE = Path(assets.__file__).parent.parent
+TEMPLATES = sorted((HERE / "templates").glob("*.html"))
+SCRIPTS = sorted((HERE / "static").glob("*.js"))
+
+FORBIDDEN = {
+    "an inline style": re.compile(r"\sstyle\s*="),
+    "an inline handler": re.compile(r"\son[a-z]+\s*=\s*[\"'{]"),
+    "an inline script": re.compile(r"<script(?![^>]*\ssrc=)"),
+    "a style element": re.compile(r"<style"),
+    "an attribute that evaluates": re.compile(r"hx-on|hx-vals\s*=\s*[\"']js:|hx-vars|javascript:"),
+    "another host": re.compile(r"(?:src|href|action)\s*=\s*[\"'](?:https?:)?//"),
+    "markup that is not escaped": re.compile(r"\|\s*safe\b(?!\s*}}</symbol>)"),
+}
+
+
+@pytest.mark.parametrize("path", TEMPLATES, ids=lambda path: path.name)
+def test_no_template_needs_an_exception(path: Path) -> None:
+    text = path.read_text()
+    assert [what for what, pattern in FORBIDDEN.items() if pattern.search(text)] == []
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_no_script_evaluates_or_writes_markup(path: Path) -> None:
+    text = path.read_text()
+    for word in ("eval(", "new Function", "innerHTML", "insertAdjacentHTML", "document.write", "confirm(", "alert("):
+        assert word not in text, word
+
+
+def test_budgets() -> None:
+    own = sum(len(gzip.compress(path.read_bytes(), 9)) for path in SCRIPTS)
+    assert own <= 15_000
+    assert len(gzip.compress((HERE / "static" / "treadle.css").read_bytes(), 9)) <= 14_000  # uPlot's is 0.8 KB
