@@ -426,14 +426,15 @@ class App(Registry, Watching):
         pod_slots: int | None = None,
         portions: Mapping[str, Portion] | None = None,
         rates: Mapping[str, float | str] | None = None,
+        children: bool = True,
     ) -> AsyncGenerator[Pod]:
         """Run a pod on the current loop: `async with app.worker(queues=["mail"], slots={"mail": 20}):`.
 
         Without `queues` it serves those of the app, else those of the settings, else every queue of the app's tasks.
         `pod_slots` bounds all its queues together; `portions` says how they share it, `{"mail": Portion(least=2)}`.
         `rates` are of this pod alone (`{"mail": "5/s"}`), so that two pods give twice as much; a rate of the whole
-        cluster is a setting of the queue. Leaving it stops gracefully: what does not end in time is given back. An
-        operator may stop it before.
+        cluster is a setting of the queue. Without `children` tasks with `executor="process"` run here too. Leaving it
+        stops gracefully: what does not end in time is given back. An operator may stop it before.
         """
         limits = limits or self._limits
         if pod_slots is not None:
@@ -450,6 +451,7 @@ class App(Registry, Watching):
                 leads=leads,
                 state=state,
                 rates=_rates(rates or {}, served),
+                children=children,
             )
             if "worker" in self.config.disable:
                 log.warning("the worker is switched off (disable): nothing runs here")
@@ -510,13 +512,16 @@ class App(Registry, Watching):
         rates: Mapping[str, tuple[int, float]] | None = None,
         stuck: Callable[[float], None] | None = None,
         starts_anew: bool = False,
+        children: bool = True,
     ) -> Pod:
-        """A pod on this app's storage, not yet started. The app must stay open as long as it runs."""
+        """A pod on this app's storage, not yet started. The app must stay open as long as it runs. Without `children`
+        nothing runs in child processes: what would do so runs here."""
         from . import __version__
         from .executors import origin
         from .executors.async_ import AsyncExecutor
         from .executors.batch import batches_of
         from .executors.declared import executors_of
+        from .executors.inline import InlineExecutor
         from .executors.process import ProcessExecutor
         from .executors.thread import ThreadExecutor
         from .runtime.pod import Pod
@@ -529,7 +534,7 @@ class App(Registry, Watching):
         limits = limits or self._limits
         pool = functools.partial(
             ProcessExecutor,
-            origin=functools.cache(lambda: origin.origin_of(self, self.origin)),
+            origin=origin.Finder(self, self.origin),
             calls=limits.child_calls,
             memory=limits.child_memory,
             grace=(timing or self.timing).cancel_grace,
@@ -541,11 +546,13 @@ class App(Registry, Watching):
             registry=self,
             executors={
                 **here,
-                "process": pool(tasks=lambda: self._run_by({"process"}), size=limits.children),
+                "process": pool(tasks=lambda: self._run_by({"process"}), size=limits.children)
+                if children
+                else InlineExecutor(limits.threads),
                 **executors_of(self, grace=(timing or self.timing).cancel_grace * 0.8),
                 **batches_of(self, here, queues, pod_slots=limits.pod_slots, queue_of=self.client.queue_of),
             },
-            isolation=pool(tasks=lambda: self._run_by(HERE), size=limits.suspects, warm=False),
+            isolation=pool(tasks=lambda: self._run_by(HERE), size=limits.suspects, warm=False) if children else None,
             queues=queues,
             door=self.client,
             hooks=self.hooks,

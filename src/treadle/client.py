@@ -132,8 +132,8 @@ class Client(Replying):
         self.broker = Broker(self.ask)
         self.stamps: list[Callable[[NewJob], NewJob]] = []  # what integrations add to a job before it is sent
         self.desk = StorageDesk(self._opened, self.run_sync)
-        # (outcome, queue, task) → how many: `inserted`, `duplicate`, `replaced` or `kept`; without those of the callers'
-        # own transactions, which may yet be rolled back.
+        # (outcome, queue, task) → how many: `inserted`, `duplicate`, `replaced` or `kept`; not those of callers' own
+        # transactions, which may yet be rolled back.
         self.produced: Counter[tuple[str, str, str]] = Counter()
 
     @property

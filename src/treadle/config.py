@@ -154,7 +154,7 @@ def load(
     errors: list[str] = []
     file, from_file = _read_file(cwd, errors)
     # Programs are declared where code is: in a file, and never by a flag or a variable.
-    commands = next((each.raw for each in from_file if each.name == COMMANDS), {})
+    commands: object = next((each.raw for each in from_file if each.name == COMMANDS), dict[str, Any]())
     from_file = [each for each in from_file if each.name != COMMANDS]
     given = _given(from_file + _read_environ(environ, errors) + _read_flags(flags or {}, errors), errors)
     if "url" in given:

@@ -20,7 +20,6 @@ from contextvars import ContextVar
 from typing import Any, Final
 
 from .core.logline import LONGEST_LINE
-from .trace import mask
 
 Write = Callable[[int, str], None]
 """(level, text): keeps a line. It is called wherever a record is made, so it must not wait, raise or log."""
@@ -81,6 +80,8 @@ def text_of(record: logging.LogRecord) -> str:
         words = record.msg[:LONGEST_LINE] if isinstance(record.msg, str) else type(record.msg).__name__
         text = f"{words} ({type(error).__name__} when it was put into words)"
     if record.exc_info and record.exc_info[0] is not None:
+        from .trace import mask  # only whoever runs tasks needs it: it would make every import slower
+
         try:
             text += "\n" + mask(_formatter.formatException(record.exc_info)[-LONGEST_LINE:])
         except Exception as error:

@@ -149,7 +149,7 @@ class Keep:
 
 
 class Through:
-    """Implements `client.Keeper`: the storage of another, seen through a wrapper. Opens and closes nothing of its own."""
+    """Implements `client.Keeper`: the storage of another, seen through a wrapper. Opens and closes nothing itself."""
 
     def __init__(self, keep: Keep, wrap: Callable[[Storage], Storage]) -> None:
         self._keep = keep

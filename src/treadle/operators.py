@@ -17,6 +17,7 @@ from .client import MOST_ROUNDS, Client, new_id
 from .context import CancelAnswer, instant
 from .core import catalog, lifecycle, logline, names, retention, settings
 from .core import filter as filters
+from .core.audit import AuditLine
 from .core.duration import Duration, seconds
 from .core.errors import Conflict
 from .core.job import Change, Job, QueueChange, State
@@ -93,10 +94,15 @@ class Jobs:
         counts: Mapping[State, int] = await self._client.ask(lambda storage: storage.count(parsed, cap))
         return {state.value: counts.get(state, 0) for state in State}
 
-    async def cancel(self, job_id: str, *, within: object = None, by: str | None = None) -> CancelAnswer:
-        """Cancel what has not started, ask what runs. `within` makes it part of the caller's transaction. `by` stands
-        in the job's timeline, here and in the verbs below."""
-        return await self._client.cancel(job_id, within=within, by=by)
+    async def cancel(
+        self, job_id: str, *, within: object = None, by: str | None = None, reason: str | None = None
+    ) -> CancelAnswer:
+        """Cancel what has not started, ask what runs. `within` makes it part of the caller's transaction. With `by`,
+        here and in the verbs below, the act stands in the job's timeline and, with the `reason`, in the audit."""
+        said = await self._client.cancel(job_id, within=within, by=by)
+        if said in ("cancelled", "asked"):
+            await self._note("cancel", job_id, by, reason, said)
+        return said
 
     async def revive(
         self,
@@ -107,6 +113,7 @@ class Jobs:
         priority: int | None = None,
         queue: str | None = None,
         by: str | None = None,
+        reason: str | None = None,
     ) -> Literal["revived"]:
         """Give an ended job another life, with all its attempts. Conflict if it has not ended, or if a live job holds
         its unique key."""
@@ -119,11 +126,17 @@ class Jobs:
         def decide(job: Job) -> Change | None:
             return lifecycle.revive(job, delay=wait, run_at=run_at, priority=priority, queue=queue)
 
-        await self._change(job_id, decide, "only an ended job can be revived", by)
+        await self._change("revive", job_id, decide, "only an ended job can be revived", by, reason)
         return "revived"
 
     async def reschedule(
-        self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None, by: str | None = None
+        self,
+        job_id: str,
+        *,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        by: str | None = None,
+        reason: str | None = None,
     ) -> Literal["rescheduled"]:
         """Another time for a job that has not started; without `delay` and `at`, now. Conflict in any other state."""
         wait, run_at = _when(delay, at)
@@ -131,21 +144,26 @@ class Jobs:
         def decide(job: Job) -> Change | None:
             return lifecycle.reschedule(job, delay=wait, run_at=run_at)
 
-        await self._change(job_id, decide, "only a scheduled or ready job can be rescheduled", by)
+        rule = "only a scheduled or ready job can be rescheduled"
+        await self._change("reschedule", job_id, decide, rule, by, reason)
         return "rescheduled"
 
-    async def move(self, job_id: str, queue: str, *, by: str | None = None) -> Literal["moved"]:
+    async def move(
+        self, job_id: str, queue: str, *, by: str | None = None, reason: str | None = None
+    ) -> Literal["moved"]:
         """Another queue for a job that has not started; its time stays. Conflict in any other state."""
         names.check_name("queue", queue)
         rule = "only what has not started can be moved"
-        await self._change(job_id, lambda job: lifecycle.move(job, queue), rule, by)
+        await self._change("move", job_id, lambda job: lifecycle.move(job, queue), rule, by, reason)
         return "moved"
 
-    async def priority(self, job_id: str, priority: int, *, by: str | None = None) -> Literal["reprioritised"]:
+    async def priority(
+        self, job_id: str, priority: int, *, by: str | None = None, reason: str | None = None
+    ) -> Literal["reprioritised"]:
         """Another priority for a job that has not started. Conflict in any other state."""
         names.check_priority(priority)
         rule = "only what has not started can be given another priority"
-        await self._change(job_id, lambda job: lifecycle.set_priority(job, priority), rule, by)
+        await self._change("priority", job_id, lambda job: lifecycle.set_priority(job, priority), rule, by, reason)
         return "reprioritised"
 
     async def failures(self, *, queue: str | None = None, task: str | None = None, limit: int = 50) -> FailurePage:
@@ -154,20 +172,35 @@ class Jobs:
         groups = tuple(map(failure_view, found.groups))
         return FailurePage(groups=groups, looked_at=found.looked_at, capped=found.capped)
 
-    async def remove(self, job_id: str, *, by: str | None = None) -> RemoveAnswer:
+    async def remove(self, job_id: str, *, by: str | None = None, reason: str | None = None) -> RemoveAnswer:
         """Forget an ended job. One that is alive is cancelled instead, and the answer says so; JobNotFound."""
         _, change, _ = await self._client.change(
             job_id, lambda job: lifecycle.remove(job) or lifecycle.cancel(job), by=by
         )
         assert change is not None  # a job is ended, or can be cancelled
-        return "removed" if change.remove else "asked" if change.to is State.RUNNING else "cancelled"
+        said: RemoveAnswer = "removed" if change.remove else "asked" if change.to is State.RUNNING else "cancelled"
+        await self._note("delete", job_id, by, reason, said)
+        return said
 
     async def _change(
-        self, job_id: str, decide: Callable[[Job], Change | None], rule: str, by: str | None = None
+        self,
+        act: str,
+        job_id: str,
+        decide: Callable[[Job], Change | None],
+        rule: str,
+        by: str | None,
+        reason: str | None,
     ) -> None:
         job, change, _ = await self._client.change(job_id, decide, by=by)
         if change is None:
             raise Conflict(f"job {job_id} is {job.state}: {rule}")
+        await self._note(act, job_id, by, reason, f"{job.state} → {change.to}" if job.state is not change.to else "")
+
+    async def _note(self, act: str, job_id: str, by: str | None, reason: str | None, detail: str) -> None:
+        """A line in the audit, if somebody is named: what programs do to their own jobs is not told."""
+        if by is not None:
+            line = AuditLine(id=new_id(), act=f"jobs.{act}", subject=job_id, by=by, reason=reason, detail=detail)
+            await self._client.ask(lambda storage: storage.note((line,)))
 
     def get_sync(self, job_id: str) -> JobView:
         return self._client.run_sync(self.get(job_id))
@@ -189,8 +222,14 @@ class Jobs:
     def count_sync(self, filter_text: str = "", *, cap: int = 10_000) -> dict[str, int]:
         return self._client.run_sync(self.count(filter_text, cap=cap))
 
-    def cancel_sync(self, job_id: str, *, within: object = None, by: str | None = None) -> CancelAnswer:
-        return self._client.cancel_sync(job_id, within=within, by=by)
+    def cancel_sync(
+        self, job_id: str, *, within: object = None, by: str | None = None, reason: str | None = None
+    ) -> CancelAnswer:
+        return (
+            self._client.run_sync(self.cancel(job_id, by=by, reason=reason))
+            if within is None
+            else self._client.cancel_sync(job_id, within=within, by=by)
+        )
 
     def revive_sync(
         self,
@@ -201,25 +240,38 @@ class Jobs:
         priority: int | None = None,
         queue: str | None = None,
         by: str | None = None,
+        reason: str | None = None,
     ) -> Literal["revived"]:
-        return self._client.run_sync(self.revive(job_id, delay=delay, at=at, priority=priority, queue=queue, by=by))
+        return self._client.run_sync(
+            self.revive(job_id, delay=delay, at=at, priority=priority, queue=queue, by=by, reason=reason)
+        )
 
     def reschedule_sync(
-        self, job_id: str, *, delay: Duration | None = None, at: datetime | None = None, by: str | None = None
+        self,
+        job_id: str,
+        *,
+        delay: Duration | None = None,
+        at: datetime | None = None,
+        by: str | None = None,
+        reason: str | None = None,
     ) -> Literal["rescheduled"]:
-        return self._client.run_sync(self.reschedule(job_id, delay=delay, at=at, by=by))
+        return self._client.run_sync(self.reschedule(job_id, delay=delay, at=at, by=by, reason=reason))
 
-    def move_sync(self, job_id: str, queue: str, *, by: str | None = None) -> Literal["moved"]:
-        return self._client.run_sync(self.move(job_id, queue, by=by))
+    def move_sync(
+        self, job_id: str, queue: str, *, by: str | None = None, reason: str | None = None
+    ) -> Literal["moved"]:
+        return self._client.run_sync(self.move(job_id, queue, by=by, reason=reason))
 
-    def priority_sync(self, job_id: str, priority: int, *, by: str | None = None) -> Literal["reprioritised"]:
-        return self._client.run_sync(self.priority(job_id, priority, by=by))
+    def priority_sync(
+        self, job_id: str, priority: int, *, by: str | None = None, reason: str | None = None
+    ) -> Literal["reprioritised"]:
+        return self._client.run_sync(self.priority(job_id, priority, by=by, reason=reason))
 
     def failures_sync(self, *, queue: str | None = None, task: str | None = None, limit: int = 50) -> FailurePage:
         return self._client.run_sync(self.failures(queue=queue, task=task, limit=limit))
 
-    def remove_sync(self, job_id: str, *, by: str | None = None) -> RemoveAnswer:
-        return self._client.run_sync(self.remove(job_id, by=by))
+    def remove_sync(self, job_id: str, *, by: str | None = None, reason: str | None = None) -> RemoveAnswer:
+        return self._client.run_sync(self.remove(job_id, by=by, reason=reason))
 
 
 class Queues:

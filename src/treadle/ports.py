@@ -805,6 +805,10 @@ class Executor(Protocol):
 class Gathers(Protocol):
     """An executor that holds calls back for a while, to begin many at once."""
 
+    def begin(self) -> None:
+        """Begin what is held back, without waiting for more."""
+        ...
+
     def let_go(self) -> None:
         """The pod stops: what was not begun is given back (`core.outcome.Release`)."""
         ...

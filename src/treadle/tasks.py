@@ -66,7 +66,7 @@ EXECUTORS: Final[tuple[ExecutorName, ...]] = ("async", "thread", "process")
 End = Literal["succeeded", "failed", "cancelled", "retried", "waiting", "rescued"]
 ENDS: Final[tuple[End, ...]] = get_args(End)
 # Why a Change was made → the end that it is; a release is none, nor is a snooze.
-FOLLOWED: Final[Mapping[str, End]] = {end: end for end in ENDS if end != "waiting"} | {"waits": "waiting"}
+FOLLOWED: Final[Mapping[str, str]] = {end: end for end in ENDS if end != "waiting"} | {"waits": "waiting"}
 FollowUp = Callable[[JobView], Call[Any] | Iterable[Call[Any]] | None]
 FollowUpT = TypeVar("FollowUpT", bound=FollowUp)
 WITHIN: Final = 1.0  # how long a batch task gathers, unless it says

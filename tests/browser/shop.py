@@ -26,7 +26,7 @@ async def welcome(user_id: int, note: str = "") -> str:
 
 @registry.task(name="shop.mail.receipt", queue="mail", retry=Retry(max_attempts=1))
 async def receipt(order_id: int) -> str:
-    log.info("rendering the receipt of order %s", order_id)
+    log.warning("rendering the receipt of order %s", order_id)
     return f"receipt {order_id}"
 
 
@@ -60,7 +60,7 @@ def thumbnail(photo: str) -> str:
 
 @registry.task(name="shop.reports.nightly", queue="reports", timeout="10m")
 async def nightly(ctx: Context, day: str = "today") -> None:
-    log.info("report of %s", day)
+    log.warning("report of %s", day)
     for n in range(1, 600):
         progress = getattr(ctx, "progress", None)
         if progress is not None:

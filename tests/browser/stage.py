@@ -9,7 +9,9 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 import uvicorn
+from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.routing import Mount
 
 from treadle import App
 from treadle.web.access import Access
@@ -80,10 +82,8 @@ class Stage(threading.Thread):
         await serving
 
     def _new(self) -> uvicorn.Server:
-        config = uvicorn.Config(
-            self.dashboard, port=self.port, log_config=None, root_path=self._prefix, timeout_graceful_shutdown=2
-        )
-        return uvicorn.Server(config)
+        served = Starlette(routes=[Mount(self._prefix, app=self.dashboard)]) if self._prefix else self.dashboard
+        return uvicorn.Server(uvicorn.Config(served, port=self.port, log_config=None, timeout_graceful_shutdown=2))
 
     def wait(self) -> Stage:
         assert self._ready.wait(60)

@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, expect
 
 from treadle import App
 
-from . import shop
+from . import scene, shop
 from .stage import Stage
 from .watching import Watched
 
@@ -319,7 +319,30 @@ def test_edit_and_enqueue_as_new(stage: Stage, watch: Watch) -> None:
     page.get_by_role("textbox", name="Arguments").fill('{"user_id": 77}')
     page.locator("#f-queue").fill("mail")
     page.locator("#dialog").get_by_role("button", name="Enqueue").click()
-    page.wait_for_url(re.compile(r"/jobs/[0-9a-f-]{36}$"))
+    page.wait_for_url(lambda url: url.rsplit("/", 1)[1] != stage.scene.ids["scheduled"])  # type: ignore[union-attr]
+    page.wait_for_selector("html[data-ready]")
     expect(page.locator("h1")).to_have_text("shop.mail.welcome")
     expect(page.locator("main")).to_contain_text("77")
     assert page.url.rsplit("/", 1)[1] != stage.scene.ids["scheduled"]
+
+
+def test_under_a_prefix(browser: Browser, watch: Watch) -> None:
+    """Mounted in somebody's application: links, files, stream, forms and cookies stay below the prefix."""
+    stage = Stage(scene.make("memory://"), living=False, minutes=10, prefix="/ops/jobs")
+    stage.start()
+    stage.wait()
+    watched = watch(stage)
+    page = watched.go("/")
+    watched.live()
+    page.locator(".rail").get_by_role("link", name="Queues").click()
+    page.wait_for_selector("html[data-ready]")
+    page.get_by_role("link", name="Pause queue mail").click()
+    page.locator("#dialog").get_by_role("button", name="Pause").click()
+    expect(page.locator("#queue-mail")).to_contain_text("paused")
+    page.keyboard.press("t")
+    page.wait_for_timeout(100)
+    outside = [url for url in watched.asked if not url.startswith(stage.url)]
+    assert outside == []
+    assert {each["path"] for each in page.context.cookies()} == {"/ops/jobs"}
+    page.close()
+    stage.end()

@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from treadle.core import answer, lifecycle
 from treadle.core.answer import Answer, Given, Mark, NewAnswer, Settled
 from treadle.core.backoff import Retry
-from treadle.core.errors import PayloadError, PayloadTooLarge
+from treadle.core.errors import AnswerFailed, PayloadError, PayloadTooLarge
 from treadle.core.job import ErrorEntry, Job, NewJob, RetryOverride, State
-from treadle.core.outcome import ChildLost, Raised, Wait, Waits
+from treadle.core.outcome import AnswerAgain, ChildLost, Raised, Wait, Waits
 
 YES = answer.result("yes")
 NO = answer.error("no")
@@ -50,6 +50,12 @@ def test_an_id_tells_nothing_of_its_token() -> None:
 def test_a_lost_child_counts_as_a_crash_unless_it_met_a_limit() -> None:
     assert ChildLost("killed").kind == "worker_lost"
     assert ChildLost("too much memory", "limit").kind == "limit"
+
+
+def test_what_a_task_meets_says_what_was_said() -> None:
+    failed = AnswerFailed("the answer is an error: no", {"code": 402})
+    assert (str(failed), failed.error) == ("the answer is an error: no", {"code": 402})
+    assert AnswerAgain("10m").delay == 600.0
 
 
 @pytest.mark.parametrize(

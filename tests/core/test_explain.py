@@ -183,8 +183,10 @@ def test_the_jobs_before_it(ahead: int, capped: bool, text: str) -> None:
     assert told(ahead=ahead, ahead_capped=capped).summary == f"ready: {text}"
 
 
-def test_one_crash_makes_no_suspect() -> None:
-    assert codes(told(a_job(crashes=1))) == ["unexplained"]
+def test_one_crash_makes_a_suspect() -> None:
+    found = told(a_job(crashes=1))
+    assert codes(found) == ["suspect"]
+    assert "crashed once: it runs apart from other jobs" in found.causes[0].text
 
 
 def test_slow_claims_and_crashes_are_told_last() -> None:

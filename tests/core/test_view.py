@@ -241,7 +241,9 @@ def test_a_queue_has_the_documented_fields_in_json() -> None:
 
 
 def test_a_task_has_the_documented_fields_in_json() -> None:
-    said = Descriptor(description="Sends", owner="ops", docs="https://wiki", tags=("m",), queue="mail")
+    said = Descriptor(
+        description="Sends", owner="ops", docs="https://wiki", tags=("m",), queue="mail", executor="thread"
+    )
     known = Known(kind="task", name="send", descriptor=said, pods=("a",), seen_at=AT, stale=False, drift=("x",))
     assert as_json(task_view(known)) == {
         "name": "send",
@@ -254,6 +256,7 @@ def test_a_task_has_the_documented_fields_in_json() -> None:
         "seen_at": TEXT,
         "stale": False,
         "drift": ["x"],
+        "executor": "thread",
     }
 
 

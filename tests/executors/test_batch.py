@@ -15,6 +15,8 @@ from treadle import App, BatchContext, Cancel, ConfigError, Context, Fail, Handl
 from treadle.config import Timing
 from treadle.core.errors import PayloadError
 from treadle.runtime.pod import Pod
+from treadle.runtime.run import current_job
+from treadle.testing.kit import Jobs
 from treadle.web.schema import schema_of
 
 pytestmark = pytest.mark.anyio
@@ -170,6 +172,8 @@ async def test_a_batch_sees_the_contexts_of_its_jobs(app: App) -> None:
     @app.task(batch=2, within="10s", timeout="1m")
     async def index(ctx: BatchContext, items: list[int]) -> None:
         seen.append([(job.job_id, job.attempt) for job in ctx])
+        assert (job := current_job.get()) is not None
+        assert job.id == ctx[0].job_id
         seen.append((len(ctx), ctx.stopping, ctx.cancelled, ctx.state, ctx[1].job_id))
         left = ctx.remaining()
         assert left is not None
@@ -423,3 +427,16 @@ def test_whoever_asks_by_name_is_told_of_one_item() -> None:
     assert index.bind_named({"item": 7}).args == '{"item":7}'
     with pytest.raises(TypeError, match="no parameter 'items'"):
         index.bind_named({"items": [7]})
+
+
+async def test_a_drain_in_a_test_does_not_wait_for_a_batch_to_fill(jobs: Jobs) -> None:
+    own, calls = App("memory://"), list[list[int]]()
+    jobs.use(own)
+
+    @own.task(batch=3, within="10m")
+    async def index(items: list[int]) -> None:
+        calls.append(items)
+
+    await own.enqueue_many(index.bind(n) for n in range(4))
+    await jobs.drain()
+    assert calls == [[0, 1, 2], [3]]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,6 +19,17 @@ def test_a_tail_is_the_end_of_what_came(pieces: list[bytes], limit: int) -> None
     kept = whole[-limit:].decode("utf-8", "replace").replace("\x00", "\ufffd")
     assert tail.text() == (kept if len(whole) <= limit else f"[cut] {kept}")
     assert tail.is_whole == (len(whole) <= limit)
+
+
+def test_a_tail_takes_no_more_room_than_it_may_keep() -> None:
+    tail, piece = Tail(1000), b"x" * 65536
+    tracemalloc.start()
+    for _ in range(2000):
+        tail.feed(piece)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert tail.seen == 2000 * 65536
+    assert peak < 100_000
 
 
 class Ear:

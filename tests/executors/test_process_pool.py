@@ -34,9 +34,10 @@ from treadle.core.outcome import (
 )
 from treadle.core.payload import encode_arguments
 from treadle.executors import deaths, pipe, warm
-from treadle.executors.origin import Origin, origin_of
+from treadle.executors.origin import Finder, Origin, origin_of
 from treadle.executors.process import ProcessExecutor
 from treadle.ports import Call
+from treadle.tasks import Registry
 
 from . import process_app
 from .process_app import app
@@ -179,15 +180,23 @@ async def test_what_is_wrong_with_the_app_is_said_at_start(
 
 SCRIPT = """
 import asyncio, os, subprocess, sys, time
-from treadle import App, Retry
+from treadle import App, Context, Retry
 
-app = App("memory://")
+app = App("sqlite:///jobs.db")
 
 class Own(Exception): ...
 
 @app.task(executor="process", retry=Retry(max_attempts=5, base=0.01, give_up_on=Own))
 def fails() -> None:
     raise Own
+
+@app.task(executor="process")
+def pay(ctx: Context) -> None:
+    with ctx.transaction_sync() as tx:
+        tx.connection.execute("create table paid (pid integer)")
+        tx.connection.execute("insert into paid values (?)", (os.getpid(),))
+        tx.result = "paid"
+    family.enqueue_sync()  # through the child's own way to the storage
 
 @app.task(executor="process")
 def family() -> None:
@@ -203,7 +212,7 @@ async def main() -> None:
         while (job := await handle.status()).state not in ("succeeded", "failed"):
             await asyncio.sleep(0.01)
         print(job.task, job.attempt, job.error.type, flush=True)
-        await family.enqueue()
+        print(await (await pay.enqueue()).result(timeout="15s"), flush=True)
         await asyncio.sleep(60)
 
 if __name__ == "__main__":
@@ -225,6 +234,7 @@ def test_L1_L2_children_of_a_script_die_with_it_and_take_theirs_along(tmp_path: 
     assert pod.stdout is not None
     try:
         assert pod.stdout.readline().split() == ["shop-jobs.fails", "1", "shop-jobs.Own"]
+        assert pod.stdout.readline() == "paid\n"
         end = time.monotonic() + 15
         pids: list[int] = []
         while len(pids) < 2 and time.monotonic() < end:
@@ -312,6 +322,21 @@ def test_where_an_app_comes_from() -> None:
     assert found.modules == (process_app.__name__,)
     assert found.main is None
     assert origin_of(app, "shop.jobs:holder.app").app == "shop.jobs:holder.app"
+
+
+def test_an_app_is_looked_for_once_until_it_has_more_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[Any] = []
+    monkeypatch.setattr("treadle.executors.origin.origin_of", lambda *given: looks.append(given) or origin_of(*given))
+    registry = Registry()
+    find = Finder(registry)
+    for _ in range(3):
+        with pytest.raises(ConfigError, match="no attribute of any module"):
+            find()
+    assert len(looks) == 1
+    registry.task(name="more")(lambda: None)
+    with pytest.raises(ConfigError):
+        find()
+    assert len(looks) == 2
 
 
 async def test_an_elsewhere_and_a_brought_are_values_of_the_core() -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from .answer_protocol import Answers
 from .explorer import Model, Step, explore
 from .protocols import Cancel, Drain, Lease, Schedules, Suspects, Turn, Unique
 
-WHOLE = [Lease(), Cancel(), Unique(), Schedules(), Drain(), Turn(), Suspects()]
+WHOLE = [Answers(), Lease(), Cancel(), Unique(), Schedules(), Drain(), Turn(), Suspects()]
 
 
 @pytest.mark.parametrize("model", WHOLE, ids=lambda model: type(model).__name__)
@@ -24,6 +25,10 @@ def test_a_protocol_holds_in_every_state(model: Model, record_property: Any) -> 
 @pytest.mark.parametrize(
     ("twin", "why", "length", "last"),
     [
+        (Answers(meets=False), "it waits for an answer that is there", 4, "wait"),
+        (Answers(claims=False), "it got another attempt's answer", 7, "answer 0"),
+        (Answers(once=False), "two callers were told that they won", 4, "answer 0"),
+        (Answers(looks_again=False), "a wait was ended that somebody had kept alive", 6, "end the wait"),
         (Lease(fence=False), "a zombie has ended another's run", 6, "finish 0"),
         (Lease(looks_again=False), "a pod with a live lease was robbed", 5, "rescue 1"),
         (Cancel(guarded=False), "a job that was cancelled is to run again", 4, "write retry"),

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from treadle import App
+from treadle import AnswerStale, App, Conflict, Context, Retry, Wait
 from treadle.core.job import Job
+from treadle.testing.sabotage_answers import AnswerKeepsTheCharge
 from treadle.testing.simulation import World, simulate
 
 
@@ -38,6 +39,56 @@ class Escaping(Shop):
             time.sleep(1)
 
         self.charge = charge  # type: ignore[assignment]
+
+
+class Payments(World):
+    """Its jobs wait for a provider, who answers late, twice, or not at all."""
+
+    def declare(self, app: App) -> None:
+        self.tokens: list[str] = []
+        self.given: dict[str, int] = {}
+
+        @app.task(name="pay", retry=Retry(max_attempts=1000, base=1.0, cap=5.0))
+        async def pay(ctx: Context, order: int) -> int:
+            if ctx.has_answer:
+                return await ctx.answer()
+            token = await ctx.answer_token("2m")
+            self.tokens.append(token)
+            await asyncio.sleep(1.0 + order)  # some answers are faster
+            raise Wait(token)
+
+        self.pay = pay
+
+    async def client(self) -> None:
+        await self.ask(*(self.pay.bind(order) for order in range(4)))
+        answered = 0
+        while answered < len(self.tokens) or self._alive_jobs():
+            await asyncio.sleep(1.5)
+            for token in self.tokens[answered:]:
+                answered += 1
+                if answered % 5:  # every fifth is forgotten
+                    await self.insist(lambda token=token, n=answered: self._give(token, n))
+
+    async def _give(self, token: str, number: int) -> None:
+        for value in (number, number + 1000):
+            try:
+                if await self.app.answers.give(token, value) in ("won", "same"):
+                    self.given[token] = value
+                    assert value == number, "a second, different answer was taken"
+            except (AnswerStale, Conflict):
+                self.counts["refused_answer"] += 1
+
+    def check(self, rows: Sequence[Job]) -> Iterable[str]:
+        results = [int(job.result) for job in rows if job.result is not None]
+        return [f"result {each} is nobody's answer" for each in results if each not in self.given.values()]
+
+
+def test_jobs_that_wait_keep_the_promises_too() -> None:
+    simulate(Payments, seeds=10)
+
+
+def test_an_answer_that_keeps_the_charge_is_found() -> None:
+    assert not all(Payments(seed, make_storage=AnswerKeepsTheCharge).run().passed for seed in range(5))
 
 
 def test_a_world_of_ones_own_keeps_the_promises() -> None:

@@ -192,8 +192,9 @@ def _job_event(row: Row, at: float) -> Event:
     if was != "running":
         return Event(kind="applied", at=at, id=id, why=became, to=became)
     # Whoever ends its own run leaves its token; a rescuer speaks for the token that it found.
-    token = row["finished"] if row["finished"] != row["old_finished"] else row["old_token"]
-    rescue = row["crashes"] > row["old_crashes"]
+    by_itself = row["finished"] != row["old_finished"]
+    token = row["finished"] if by_itself else row["old_token"]
+    rescue = row["crashes"] > row["old_crashes"] and not by_itself  # its own pod counts the crash of a child
     charged = row["attempt"] >= row["old_attempt"]
     why = "rescued" if rescue else became if became in TERMINAL else "retried" if charged else "released"
     return Event(kind="applied", at=at, id=id, token=token or "", why=why, to=became, rescue=rescue, charged=charged)

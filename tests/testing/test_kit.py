@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 from typing import Any
 
 import pytest
@@ -143,3 +144,23 @@ async def test_waits_are_over_as_the_clock_moves(jobs: Jobs) -> None:
     await jobs.advance("2h", expect_failures=True)
     job = await handle.status()
     assert (job.state, [error.kind for error in job.errors]) == ("failed", ["expired", "expired"])
+
+
+def test_what_would_have_a_child_process_runs_in_the_test(jobs: Jobs) -> None:
+    """A child would know nothing of the test's clock and mocks."""
+    app = App("memory://")
+    jobs.use(app)
+    pids: list[int] = []
+
+    @app.task(name="plain", executor="process", memory="64MiB")
+    def plain() -> None:
+        pids.append(os.getpid())
+
+    @app.task(name="coroutine", executor="process")
+    async def coroutine() -> None:
+        pids.append(os.getpid())
+
+    plain.enqueue_sync()
+    coroutine.enqueue_sync()
+    jobs.drain_sync()
+    assert pids == [os.getpid()] * 2

@@ -18,7 +18,7 @@ from treadle.web.dashboard import Dashboard
 from treadle.web.routing import Route
 from treadle.web.tokens import Tokens, make
 
-from .world import World, make_app, world_on
+from .world import CANARY, PAYLOAD, World, make_app, world_on
 
 pytestmark = pytest.mark.anyio
 
@@ -199,3 +199,30 @@ def test_a_dashboard_without_access_does_not_start() -> None:
     with pytest.raises(ConfigError, match='or "open"'):
         app.dashboard(access="closed")  # type: ignore[arg-type]
     assert app.dashboard(access="open", hosts=["jobs.example.com"])
+
+
+async def test_no_page_tells_a_secret(tmp_path: Path) -> None:
+    async with world_on(tmp_path / "web.db", pages=True) as world:
+        for key in ("failed", "succeeded"):
+            names = {"id": world.ids[key], "name": "nightly" if key == "failed" else "later", "scope": "mail"}
+            for route in world.web.table.routes:
+                if route.method != "GET" or route.is_stream:
+                    continue
+                path = "/" + "/".join(
+                    names.get(part[1:-1], "x") if part.startswith("{") else part for part in route.parts
+                )
+                for role in ROLES:
+                    answer = await send(world, "GET", path, role)
+                    assert answer.status_code < 500, path
+                    assert CANARY not in answer.text, (role, path)
+                    assert role != "viewer" or PAYLOAD not in answer.text, path
+
+
+async def test_an_act_of_a_page_is_audited_as_one_of_the_api_is(tmp_path: Path) -> None:
+    async with world_on(tmp_path / "web.db", pages=True) as world:
+        path = f"/jobs/{world.ids['failed']}/revive"
+        answer = await send(world, "POST", path, "operator", **{"Sec-Fetch-Site": "same-origin"})
+        assert answer.status_code == 303, answer.text
+        line = next(each for each in await world.audit() if each.act == "jobs.revive")
+        assert line.by == "the-operator" and answer.headers["x-request-id"] in line.detail
+        assert line.subject == world.ids["failed"]

@@ -167,16 +167,18 @@ async def test_the_end_of_the_storage_is_not_the_end_of_a_stream(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stream, "LOOK", 0.05)
-    async with world_on(tmp_path / "x.db", filled=False) as world:
-        async with Reader(world.web, "/stream?topics=queues") as reader:
-            await reader.until(": treadle")
-            original = world.app.queues.list
-            world.web.reads.queues.list = _broken  # type: ignore[method-assign]
-            await asyncio.sleep(0.2)
-            world.web.reads.queues.list = original  # type: ignore[method-assign]
-            await asyncio.sleep(0.2)
-            await world.app.queues.pause("x")
-            await reader.until("event: queues")
+    async with (
+        world_on(tmp_path / "x.db", filled=False) as world,
+        Reader(world.web, "/stream?topics=queues") as reader,
+    ):
+        await reader.until(": treadle")
+        original = world.app.queues.list
+        world.web.reads.queues.list = _broken  # type: ignore[method-assign]
+        await asyncio.sleep(0.2)
+        world.web.reads.queues.list = original  # type: ignore[method-assign]
+        await asyncio.sleep(0.2)
+        await world.app.queues.pause("x")
+        await reader.until("event: queues")
 
 
 async def _broken() -> Any:

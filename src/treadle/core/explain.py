@@ -19,7 +19,7 @@ from msgspec import Struct
 from . import keeping, lifecycle
 from .backoff import Retry
 from .duration import words
-from .job import DEFAULT_MAX_ATTEMPTS, POISON_CRASHES, Job, State
+from .job import DEFAULT_MAX_ATTEMPTS, Job, State
 from .pod import Pod
 from .queue import Queue
 
@@ -270,8 +270,8 @@ def _order(evidence: Evidence) -> tuple[Cause, ...]:
         causes.append(Cause(code="behind", text=f"{number} {jobs} before it in queue {evidence.job.queue}{older}"))
     if evidence.slow_claims:
         causes.append(Cause(code="old-snapshot", text=f"claims may be slow: {evidence.slow_claims}"))
-    if evidence.job.crashes >= POISON_CRASHES - 1:
-        text = f"it has crashed {_times(evidence.job.crashes)}: it is not run beside other jobs that did"
+    if evidence.job.crashes:
+        text = f"it has crashed {_times(evidence.job.crashes)}: it runs apart from other jobs, a few such at a time"
         causes.append(Cause(code="suspect", text=text))
     return tuple(causes)
 

@@ -14,6 +14,7 @@ that its queue has in this worker.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -47,9 +48,10 @@ class _Member:
 
 
 class _Batch:
-    __slots__ = ("members", "timer", "trace", "work")
+    __slots__ = ("context", "members", "timer", "trace", "work")
 
     def __init__(self) -> None:
+        self.context = contextvars.copy_context()  # the first job's: to it belongs what the call logs
         self.members: list[_Member] = []
         self.timer: asyncio.TimerHandle | None = None
         self.work: asyncio.Task[None] | None = None  # the call, once it has begun
@@ -100,6 +102,10 @@ class BatchExecutor:
     async def close(self) -> None:
         self.let_go()
 
+    def begin(self) -> None:
+        if self._gathering is not None:
+            self._begin(self._gathering)
+
     def let_go(self) -> None:
         batch, self._gathering = self._gathering, None
         if batch is None:
@@ -137,7 +143,7 @@ class BatchExecutor:
                 member.tell(None, asyncio.CancelledError())  # its run knows why
         batch.members = [member for member in batch.members if member.is_wanted]
         if batch.members:
-            batch.work = asyncio.get_running_loop().create_task(self._call(batch))
+            batch.work = asyncio.get_running_loop().create_task(self._call(batch), context=batch.context)
             self._works.add(batch.work)
             batch.work.add_done_callback(self._works.discard)
 

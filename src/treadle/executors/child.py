@@ -10,8 +10,10 @@ lifespan lives on it). A second thread reads the socket, so that answers arrive 
 
 Its end
 -------
-* The pod dies: the kernel kills this process (parent-death signal) and its whole group (the lifeline: a pipe whose
-  other end only the pod has, set to send SIGKILL when that closes). Both work while C code holds the interpreter.
+* The pod dies: the kernel kills the whole group, this process and what it has started, whatever they are doing (the
+  lifeline: a pipe whose other end only the pod has, set to send SIGKILL when that closes). Should a fork of the pod
+  keep that end open, the parent-death signal ends the group; it is SIGTERM, since a SIGKILL to this process alone would
+  leave the others behind: it comes when the pod's first thread dies, and the pipe closes with its last.
 * SIGTERM: the call is to end. A coroutine is cancelled, in a plain function `Terminated` is raised; `finally` blocks
   run. Then this process leaves: code that was broken off anywhere is not to be trusted with another call.
 * The pod closes the socket between calls: the lifespan is left, and the process ends.
@@ -27,6 +29,7 @@ import os
 import queue
 import random
 import resource
+import select
 import signal
 import socket
 import sys
@@ -57,6 +60,7 @@ _F_SETSIG: Final = 10  # Linux; Python has no name for it before 3.13
 _CHUNK: Final = 256 << 10
 _LOG_TEXT: Final = 16 << 10
 _LAST_WAIT: Final = 3.0
+_LOOK_AROUND: Final = 1.0
 _MEMORY_FLOOR: Final = 8 << 20
 
 
@@ -74,7 +78,9 @@ class Link:
         self.busy = 0  # the main thread is inside `send`, where it must not be broken off
         self.due: BaseException | None = None  # what is raised there afterwards
         self._connection = connection
-        self._parent = parent
+        self._poll = select.poll()  # not `select`, which counts descriptors to 1024 only
+        self._poll.register(connection, select.POLLIN)
+        self.parent = parent
         self._lock = threading.Lock()
         self._asked: dict[int, Future[Raw]] = {}
         self._count = 0
@@ -114,16 +120,18 @@ class Link:
             for frame in frames.feed(data):
                 self._take(pipe.to_child.decode(frame))
         if self.calling:  # nobody is left to hear how the call ends
-            if os.getppid() != self._parent:
-                os.killpg(os.getpgrp(), signal.SIGKILL)
             os._exit(pipe.CUT_OFF)
         self.inbox.put(None)
 
     def _receive(self) -> bytes:
-        try:
-            return self._connection.recv(_CHUNK)
-        except OSError:
-            return b""
+        while True:
+            try:
+                ready = self._poll.poll(_LOOK_AROUND * 1000)
+                _die_as_orphan(self.parent)
+                if ready:
+                    return self._connection.recv(_CHUNK)
+            except OSError:
+                return b""
 
     def _take(self, message: pipe.ToChild) -> None:
         match message:
@@ -289,7 +297,7 @@ class Worker:
             remaining=lambda: None if deadline is None else deadline - time.monotonic(),
             slot=start.slot,
             max_attempts=start.max_attempts,
-            door=ChildDoor(self._link.ask, self._app.client),
+            door=ChildDoor(self._link.ask, self._app),
             notebook=ChildNotebook(self._link.ask, self._link.note, start.least),
         )
 
@@ -303,6 +311,7 @@ class Worker:
         return pipe.Threw(entry, pipe.types_of(error, self._main), pipe.thrown(error), _left(context))
 
     def _on_term(self, *_: object) -> None:
+        _die_as_orphan(self._link.parent)
         self._cancelled = True
         if self._coroutine is not None:
             self._coroutine.get_loop().call_soon_threadsafe(self._coroutine.cancel)
@@ -376,7 +385,12 @@ def _hold_on(lifeline: int, parent: int) -> None:
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
         fcntl.fcntl(lifeline, _F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    launch.die_with_parent(parent)
+    launch.die_with_parent(parent, signal.SIGTERM)
+
+
+def _die_as_orphan(parent: int) -> None:
+    if os.getppid() != parent:
+        os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 @contextmanager

@@ -39,9 +39,10 @@ class ChildDoor:
 
     is_open = True
 
-    def __init__(self, request: Request, client: Any) -> None:
+    def __init__(self, request: Request, app: Any) -> None:
         self._request = request
-        self._client = client  # the app's own, in this process
+        self._app = app
+        self._client = app.client
 
     def prepare(self, call: Call[Any]) -> NewJob:
         prepared: NewJob = self._client.prepare(call)  # the same code chooses the same queue
@@ -49,6 +50,9 @@ class ChildDoor:
 
     @property
     def desk(self) -> Desk:
+        """Of this process' own storage, which is opened when it is first needed."""
+        if not self._app.is_open:
+            in_thread(self._app.open_sync)
         found: Desk = self._client.desk
         return found
 
@@ -152,11 +156,16 @@ def run_apart(work: Coroutine[Any, Any, R]) -> R:
         asyncio.get_running_loop()
     except RuntimeError:
         return _run(work)
+    return in_thread(lambda: _run(work))
+
+
+def in_thread(work: Callable[[], R]) -> R:
+    """What a function returns in a thread of its own, which the caller waits for."""
     found: Future[R] = Future()
 
     def run() -> None:
         try:
-            found.set_result(_run(work))
+            found.set_result(work())
         except BaseException as error:
             found.set_exception(error)
 

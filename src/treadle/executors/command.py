@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import pwd
 import signal
 import tempfile
 from collections.abc import Callable, Coroutine, Iterable
@@ -277,13 +276,4 @@ def _root(command: Command) -> str:
 
 
 def _user(command: Command) -> tuple[int, int] | None:
-    name = command.around.user
-    if name is None:
-        return None
-    try:
-        found = pwd.getpwnam(name)
-    except KeyError:
-        raise ConfigError(f"task {command.task}: there is no user {name}") from None
-    if os.geteuid() not in (0, found.pw_uid):
-        raise ConfigError(f"task {command.task}: only root can run it as {name}")
-    return None if os.geteuid() != 0 else (found.pw_uid, found.pw_gid)
+    return posix.user(f"task {command.task}", command.around.user)

@@ -50,6 +50,27 @@ def origin_of(app: Registry, told: str | None = None) -> Origin:
     )
 
 
+class Finder:
+    """`origin_of` an app, looked for once, and again when more tasks were declared."""
+
+    def __init__(self, app: Registry, told: str | None = None) -> None:
+        self._app = app
+        self._told = told
+        self._tasks = -1
+        self._found: Origin | ConfigError = ConfigError("not looked for")
+
+    def __call__(self) -> Origin:
+        if self._tasks != len(self._app.tasks):
+            self._tasks = len(self._app.tasks)
+            try:
+                self._found = origin_of(self._app, self._told)
+            except ConfigError as error:
+                self._found = error
+        if isinstance(self._found, ConfigError):
+            raise self._found
+        return self._found
+
+
 def load(origin: Origin) -> Any:
     """The app, imported here."""
     global is_importing

@@ -69,6 +69,7 @@ class Worker:
             cwd=around.cwd or os.getcwd(),
             limits=around.limits,
             stdin=subprocess.PIPE,
+            user=posix.user(f"pool {self._spec.name}", around.user),
         )
         popen = child.popen
         assert popen.stdin is not None
@@ -209,6 +210,7 @@ class Worker:
             self._current.end.set_exception(error or self._failure(self._current, why))
         if not self._ready.done():
             self._ready.set_exception(NotReady(why))
+            self._ready.exception()  # nobody may be waiting for it any more
         if self._child is not None:
             self._child.signal(signal.SIGKILL)
 

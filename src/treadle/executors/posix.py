@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import pwd
 import signal
 import stat
 import subprocess
@@ -183,3 +184,16 @@ class Pipe(asyncio.Protocol):
     def close(self) -> None:
         if self._transport is not None:
             self._transport.close()
+
+
+def user(what: str, name: str | None) -> tuple[int, int] | None:
+    """The numbers of a user that a child shall run as; None: as we do."""
+    if name is None:
+        return None
+    try:
+        found = pwd.getpwnam(name)
+    except KeyError:
+        raise ConfigError(f"{what}: there is no user {name}") from None
+    if os.geteuid() not in (0, found.pw_uid):
+        raise ConfigError(f"{what}: only root can run it as {name}")
+    return None if os.geteuid() != 0 else (found.pw_uid, found.pw_gid)

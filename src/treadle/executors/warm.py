@@ -34,9 +34,8 @@ log = logging.getLogger("treadle.child")
 START_PATIENCE: Final = 60.0  # an app may load a lot
 LAST_WORDS: Final = 1.0  # what a dead child has said may still be on its way
 TICK: Final = 0.2
-_OF_THE_DOOR: Final = frozenset(
-    "status explain wait_for_end cancel take_tokens drain_limit open_answer wait_for_answer read_answer".split()
-)
+_DOOR: Final = ("status", "explain", "wait_for_end", "cancel", "take_tokens", "drain_limit")
+_OF_THE_DOOR: Final = frozenset({*_DOOR, "open_answer", "wait_for_answer", "read_answer"})
 _CUT_OFF: Final = "its child process closed its connection to the worker"
 
 

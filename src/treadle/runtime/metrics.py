@@ -174,7 +174,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
            lambda pod: _produced(pod, "duplicate")),
     Metric("treadle_claimed_total", "counter", (), "Claims.", _one(lambda pod: pod.turner.counts["claimed"])),
     Metric("treadle_finished_total", "counter", ("queue", "task", "outcome"), "Runs that ended, by what became of the "
-           "job: succeeded, retried, failed, cancelled, snoozed, throttled, released, rescued.", _finished),
+           "job: succeeded, retried, failed, cancelled, snoozed, throttled, released, rescued, waits.", _finished),
     Metric("treadle_running", "gauge", ("queue",), "Runs under way.",
            lambda pod: [((name,), pod.roster.running(name)) for name in list(pod.roster.queues)]),
     Metric("treadle_wait_seconds", "histogram", ("queue", "task"), "From due to claimed.", _times("wait")),

@@ -70,7 +70,7 @@ from .services.rescuer import Rescuer
 from .services.roller import Roller
 from .services.surveyor import Surveyor
 from .services.watcher import Watcher
-from .suspects import Isolation, Suspects
+from .suspects import Frees, Isolation, Suspects
 from .timed import Timed
 from .turner import Turner
 
@@ -264,8 +264,8 @@ class Pod:
             stacks={name: stack for name, stack in stacks.items() if stack},
         )
         for executor in self._all_executors():
-            if hasattr(executor, "freed"):
-                executor.freed = self.turner.wake  # it has places that come and go by themselves
+            if isinstance(executor, Frees):
+                executor.freed = self.turner.wake
         self.suspects = Suspects(
             self._isolation,
             self.roster,
@@ -303,6 +303,11 @@ class Pod:
     def _storage_time(self) -> float:
         """What the storage's clock says, as far as this pod knows. From any thread."""
         return time.monotonic() + self._ahead if self._ahead else time.time()
+
+    @property
+    def gathering(self) -> list[Gathers]:
+        """Those of its executors that hold calls back, to begin many at once."""
+        return [executor for executor in self._all_executors() if isinstance(executor, Gathers)]
 
     def _all_executors(self) -> list[Executor]:
         return [*self._executors.values(), *([] if self._isolation is None else [self._isolation])]
@@ -488,7 +493,10 @@ class Pod:
             return
         jobs, alone = self.suspects.apart(jobs)
         for job in jobs:
-            self.crew.start(job, alone=job.id in alone)
+            if alone and job.id in alone:
+                self.crew.start(job, alone=True)
+            else:
+                self.crew.start(job)
         if self._hooks.started:
             for job in jobs:
                 self._hooks.tell("started", job)
@@ -617,9 +625,8 @@ class Pod:
         ending = self._loop.time() + grace
         last_call = min(self.timing.cancel_grace, grace / 3)
         self.turner.stop_claiming()
-        for executor in self._all_executors():
-            if isinstance(executor, Gathers):
-                executor.let_go()
+        for executor in self.gathering:
+            executor.let_go()
         await self._drain(ending - last_call)
         # Hurried, or with nothing left to run, the last call comes sooner.
         runs_end = min(ending, self._loop.time() + last_call)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, runtime_checkable
 
 from ..core.job import POISON_CRASHES, Job
 from ..ports import Executor
@@ -35,6 +35,13 @@ class Isolation(Executor, Protocol):
     def ready(self, wanted: int) -> int:
         """How many calls could begin at once. If fewer than are wanted, there will soon be more, up to `size`."""
         ...
+
+
+@runtime_checkable
+class Frees(Protocol):
+    """An executor whose places come and go by themselves, and not only when a run ends."""
+
+    freed: Callable[[], None]
 
 
 class Suspects:

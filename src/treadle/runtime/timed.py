@@ -15,6 +15,7 @@ from ..ports import Storage
 
 WRITES: Final = frozenset(
     {"insert", "claim", "apply", "beat", "lead", "roll_up", "record", "take", "fire", "advance", "prune", "sweep"}
+    | {"open_answer", "answer", "beat_answer"}
 )
 
 

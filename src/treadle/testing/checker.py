@@ -96,6 +96,10 @@ class Checker:
         life.key, life.max_attempts = event.key, event.max_attempts
         self._hold(life)
 
+    def _on_replaced(self, event: Event) -> None:
+        life = self._life(event.id)
+        life.charges = life.crashes = 0
+
     def _hold(self, life: _Life) -> None:
         if life.key is None:
             return
@@ -154,6 +158,10 @@ class Checker:
         if not event.charged:
             life.charges -= 1
         life.owner = None
+
+    def _on_answered(self, event: Event) -> None:
+        """What waited was answered: the charge of the attempt that waited is returned."""
+        self._life(event.id).charges -= 1
 
     def _check_rescue(self, life: _Life, event: Event) -> None:
         heard, lease = self._leases.get(life.owner_pod, (event.at, 0.0))

@@ -5,6 +5,7 @@ One event is one line: its kind, when (by the storage's clock), and what it is a
 
 * `asked`     a client's enqueue has ended: `ids`, and how: `ok`, `fail` (refused: nothing may be there) or `unknown`
 * `inserted`  a job came into being: `id`, `key` (unique, or None), `max_attempts`
+* `replaced`  it was overwritten by another request, and begins anew: `id`
 * `claimed`   `id`, `token`, `pod`
 * `applied`   a Change was accepted (not repeated): `id`, `token`, `why`, `to`, `rescue`, `charged`
 * `registered`, `beat` (renewed), `signed_off`: `pod`, and the `lease` that it has from now

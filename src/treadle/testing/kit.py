@@ -23,6 +23,7 @@ from ..core.filter import parse
 from ..core.job import CLAIMABLE, Change, Job
 from ..core.view import JobView, job_view
 from ..ports import Query
+from ..runtime.pod import Pod
 from ..runtime.services.cron import Cron
 from ..runtime.services.rescuer import Rescuer
 from ..storages.memory import MemoryStorage
@@ -35,6 +36,7 @@ T = TypeVar("T")
 # Fast, because nothing here waits for anything real; a long lease, because the virtual clock may jump.
 _TIMING: Final = Timing(lease=1e9, beat=60.0, poll=0.01, start_jitter=0.0, grace=5.0, cancel_grace=1.0)
 _MOST_INSTANTS: Final = 10_000
+_GATHERS: Final = 0.05  # real seconds in which a batch task gathers what is due
 
 
 class UnexpectedFailure(AssertionError):
@@ -134,8 +136,8 @@ class Jobs:
         app.hooks.add("retried", note)
         app.hooks.add("failed", note)
         try:
-            async with app.worker(queues, timing=_TIMING, leads=False) as pod:
-                await pod.turner.idle.wait()
+            async with app.worker(queues, timing=_TIMING, leads=False, children=False) as pod:
+                await _idle(pod)
         finally:
             app.hooks.retried.remove(note)
             app.hooks.failed.remove(note)
@@ -154,6 +156,18 @@ class Jobs:
             times = [firing.next_fire(schedule) for schedule in _now(storage.schedules())[1]]
             dues += [at for at in times if at is not None and at > now]
         return min(dues, default=None)
+
+
+async def _idle(pod: Pod) -> None:
+    """Until nothing is left to do. What is due has been claimed: a batch task has nobody to wait for."""
+    while True:
+        try:
+            async with asyncio.timeout(_GATHERS if pod.gathering else None):
+                await pod.turner.idle.wait()
+                return
+        except TimeoutError:
+            for executor in pod.gathering:
+                executor.begin()
 
 
 async def _end_waits(app: App, storage: MemoryStorage, failures: list[str]) -> None:

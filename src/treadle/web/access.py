@@ -46,7 +46,6 @@ Action = Literal[
     "resume",  # and the end of a cool-down
     "quiet",  # pods
     "stacks",
-    "mute",  # failures
     "operate",  # stop and resume operations
     "enqueue",
     "fire",  # schedules
@@ -60,15 +59,14 @@ Action = Literal[
 ]
 ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 
-_VIEWER: Final[frozenset[Action]] = frozenset({"see"})
-_PAYLOAD: Final[frozenset[Action]] = _VIEWER | {"payload"}
-_OPERATOR: Final[frozenset[Action]] = _PAYLOAD | {
-    "revive", "cancel", "reschedule", "priority", "move", "pause", "resume", "quiet", "stacks", "mute", "operate",
-}  # fmt: skip
+_PAYLOAD: Final[tuple[Action, ...]] = ("see", "payload")
+_OPERATOR: Final[tuple[Action, ...]] = (
+    *_PAYLOAD, "revive", "cancel", "reschedule", "priority", "move", "pause", "resume", "quiet", "stacks", "operate",
+)  # fmt: skip
 ROLES: Final[Mapping[str, frozenset[Action]]] = {
-    "viewer": _VIEWER,
-    "viewer+payload": _PAYLOAD,
-    "operator": _OPERATOR,
+    "viewer": frozenset[Action](("see",)),
+    "viewer+payload": frozenset(_PAYLOAD),
+    "operator": frozenset(_OPERATOR),
     # Enqueue is here: it is running code by configuration.
     "admin": frozenset(ACTIONS),
 }
@@ -116,11 +114,10 @@ class Access:
 
 
 def _checked(actions: Iterable[str]) -> frozenset[Action]:
-    given = frozenset(actions)
-    known = frozenset(each for each in ACTIONS if each in given)
-    if unknown := sorted(given - known):
+    given = set(actions)
+    if unknown := sorted(given.difference(ACTIONS)):
         raise ConfigError(f"there is no action {unknown[0]!r}: {', '.join(ACTIONS)}")
-    return known
+    return frozenset([each for each in ACTIONS if each in given])
 
 
 NOBODY: Final = Access("nobody", ())
@@ -245,7 +242,7 @@ class Gate:
             access = await access
         if access is None:
             raise Problem("unauthorized", "log in first", headers={"WWW-Authenticate": 'Bearer realm="treadle"'})
-        if not isinstance(access, Access):
+        if not isinstance(access, Access):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Problem("unauthorized", "log in first")  # failure is closed
         request.scope["state"]["access"] = access
         if is_unsafe and self._read_only() and not (route is not None and route.only_reads):

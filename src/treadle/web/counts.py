@@ -40,7 +40,11 @@ class Counts:
             task = self._asked[own] = asyncio.ensure_future(self._ask(key, ask))
             task.add_done_callback(lambda _: self._asked.pop(own, None))
         # Shielded: one that goes away must not take the answer from the others.
-        return cast("T", await asyncio.shield(task))
+        return await asyncio.shield(task)
+
+    def forget(self) -> None:
+        """Somebody has changed something here: whoever did so must see it at once."""
+        self._kept.clear()
 
     async def _ask(self, key: tuple[str, ...], ask: Callable[[], Awaitable[T]]) -> T:
         answer = await ask()

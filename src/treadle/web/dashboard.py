@@ -18,7 +18,7 @@ import importlib.util
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response

@@ -81,8 +81,7 @@ def text(routes: Iterable[Route]) -> str:
 def _kinds(routes: list[Route]) -> list[Any]:
     found: dict[str, Any] = {}
     for route in routes:
-        answers = route.answer if isinstance(route.answer, tuple) else (route.answer,)
-        for kind in (route.query, route.body, *answers):
+        for kind in (route.query, route.body, *route.answers):
             if kind is not None:
                 found[_key(kind)] = kind
     return list(found.values())
@@ -142,8 +141,7 @@ def _resolved(schema: dict[str, Any], components: dict[str, Any]) -> dict[str, A
 
 
 def _responses(route: Route, schemas: dict[str, Any]) -> dict[str, Any]:
-    answers = route.answer if isinstance(route.answer, tuple) else (route.answer,)
-    found = [schemas[_key(each)] for each in answers if each is not None]
+    found = [schemas[_key(each)] for each in route.answers]
     if not found:
         content: dict[str, Any] = (
             {"schema": {"type": "string"}} if route.media != "application/json" else {"schema": {}}

@@ -31,10 +31,11 @@ BUILT_IN: Final = (
 )
 PAYLOADS: Final = ("args", "result", "meta")  # of a job; those of a schedule are `args`
 _WORDS: Final = r"(?:password|passwd|secret|token|authorization|api[_-]?key|cookie|dsn|credential|private[_-]?key)"
+# Every repetition before what is looked for is bounded: a text may come from anybody.
 _PAIR: Final = re.compile(
-    rf"(?i)([\w-]*{_WORDS}[\w-]*[\"']?\s*[=:]\s*)((?:bearer|basic)\s+\S+|\"[^\"\n]*\"|'[^'\n]*'|[^\s,;&]+)"
+    rf"(?i)({_WORDS}[\w-]{{0,40}}[\"']?\s{{0,8}}[=:]\s{{0,8}})((?:bearer|basic)\s{{1,8}}\S+|\"[^\"\n]*\"|'[^'\n]*'|[^\s,;&]+)"
 )
-_LOGIN: Final = re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://[^\s:/@]*:)[^\s@/]+@")
+_LOGIN: Final = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,30}://[^\s:/@]{0,200}:)[^\s@/]{1,500}@")
 _DEPTH: Final = 120
 
 

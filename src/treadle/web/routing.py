@@ -125,7 +125,7 @@ class Route:
     function: Handler
     query: type[Any] | None = None
     body: Any = None  # JSON for an API route, urlencoded for a page
-    answer: Any = None
+    answers: tuple[Any, ...] = ()  # the types that it may answer with
     status: int = 200
     only_reads: bool = False
     is_stream: bool = False
@@ -173,6 +173,7 @@ class Routes:
         query: type[Any] | None = None,
         body: Any = None,
         answer: Any = None,
+        or_answer: Any = None,
         status: int = 200,
         only_reads: bool = False,
         is_stream: bool = False,
@@ -189,7 +190,7 @@ class Routes:
             action=action,
             query=query,
             body=body,
-            answer=answer,
+            answers=tuple(each for each in (answer, or_answer) if each is not None),
             status=status,
             only_reads=only_reads,
             is_stream=is_stream,
@@ -269,8 +270,8 @@ class Table:
                 route = methods.get("GET" if method == "HEAD" else method)
                 some = route or next(iter(methods.values()))
                 parts = {part[1:-1]: has for part, has in zip(some.parts, given, strict=True) if part.startswith("{")}
-                allow = tuple(sorted({*methods, *(["HEAD"] if "GET" in methods else [])}))
-                return Found(route, parts, allow)
+                allow: list[str] = sorted(methods) + (["HEAD"] if "GET" in methods else [])
+                return Found(route, parts, tuple(allow))
         return Found(None, {})
 
 

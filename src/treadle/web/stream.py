@@ -155,7 +155,7 @@ class Hub:
             with suppress(RuntimeError):  # the loop has closed
                 loop.call_soon_threadsafe(self._on_wake, wake)
 
-        if self._looking is not None:
+        if self._subscribers:  # they may have gone meanwhile
             self._unlisten = storage.listen(on_wake)
 
     def _on_wake(self, wake: Wake) -> None:

@@ -95,7 +95,8 @@ class PostgresStorage(
         self._clock = clock
         self._deadline = call_deadline
         self._auto_migrate = auto_migrate
-        self._target = Target(url, f"treadle {schema}", read_only=read_only)  # as the server's list of sessions shows it
+        # By this name the server's list of sessions shows it.
+        self._target = Target(url, f"treadle {schema}", read_only=read_only)
         self._desks = Desks(self._desk(readers))
         self._signals = Signals(Target(listen_url or url, f"treadle wake {schema}"), self._schema)
         self._lanes = Lanes()

@@ -31,7 +31,7 @@ from ...runtime.services.leader import Leader
 from ...runtime.turner import Turner
 from ...storages import memory
 from ...storages.memory import MemoryStorage
-from .mill import Mill, Mire, Torpor
+from .mill import Bustle, Mill, Mire, Torpor
 
 _replace = msgspec.structs.replace
 
@@ -55,6 +55,16 @@ class NoFenceOnBeat(MemoryStorage):
             row.lost = False
         beaten = await super().beat(pod, lease, runs, **more)
         return _replace(beaten, held=(*beaten.held, *(Held(run.id, run.token) for run in runs)))
+
+
+class EndsOverTheKept(MemoryStorage):
+    """A run ends as if nothing were kept behind it."""
+
+    def _apply(self, change: Change, now: float) -> Applied:
+        row = self._rows.get(change.id)
+        if row is not None and change.takes is None and change.to is not None and change.to is not State.RUNNING:
+            row.job = _replace(row.job, kept=None)
+        return super()._apply(change, now)
 
 
 class NoCharge(MemoryStorage):
@@ -233,8 +243,10 @@ ABLATIONS: Final = (
     Ablation("poison cap", frozenset({9}), off=_no_poison_cap),
     Ablation("beat during the drain", frozenset({5}), off=_no_beat_in_drain),
     Ablation("the storage's clock", frozenset({5}), pods_clocks=True),
-    Ablation("one fire for each time", frozenset({10}), FireAgain),
+    # Two leaders are harmless because of it: so it is looked for where everybody leads.
+    Ablation("one fire for each time", frozenset({10}), FireAgain, off=_everybody_leads),
     Ablation("cap of a rate", frozenset({15}), NoRate),
+    Ablation("the kept request takes over", frozenset({1}), EndsOverTheKept, world=Bustle),
 )
 HARMLESS: Final = Ablation("leader's term", frozenset(range(14)), off=_everybody_leads)
 

@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Final
 
+from msgspec.structs import replace
+
 from ...app import App
 from ...client import new_id
-from ...context import Context
+from ...context import Call, Context
 from ...core.backoff import Retry
 from ...core.errors import Conflict, JobNotFound, StorageTimeout, StorageUnavailable
 from ...core.job import Job, QueueChange
 from ...core.outcome import Cancel, Fail, RetryAfter, Snooze, Throttle
+from ...core.unique import Unique
 from ..checker import Broken
 from .loop import HOST
 from .world import TIMING, World
@@ -167,6 +170,29 @@ class Mill(World):
                     claims, window = last - first + 1, at[last] - begun
                     return [Broken(15, f"{claims} claims of {RATED} in {window:.2f} s, at a rate of {RATE:g}/s")]
         return []
+
+
+class Bustle(Mill):
+    """The same few things are asked for again and again while they run: of each the newest request is kept."""
+
+    untimed = 0.0  # a request overwrites another's arguments, and not its timeout: one without would hang for ever
+
+    def _call(self, id: str) -> Any:
+        call: Call[Any] = super()._call(id)
+        rule = Unique(key=f"key-{self.chance.randint(1, 3)}", on_conflict="keep_last")
+        return Call[Any](call.task, call.args, replace(call.options, unique=rule))
+
+    async def _cancel(self) -> None:
+        """What is kept and cancelled is gone, as if it had never been asked for: only jobs are cancelled here."""
+        if self.asked:
+            id = self.chance.choice(self.asked)
+            if (job := self.seam.known(id)) is not None and job.behind is None:
+                await self._tried(self.app.jobs.cancel(id))
+
+    def check(self, rows: Sequence[Job]) -> Iterable[Broken]:
+        self.counts["kept"] += sum(outcome == "kept" for outcome, _, _ in self.app.client.produced.elements())
+        left = [Broken(1, f"something is still kept behind job {job.id}") for job in rows if job.kept is not None]
+        return [*super().check(rows), *left]
 
 
 class Torpor(Mill):

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from ...core.errors import StorageTimeout, StorageUnavailable
-from ...core.job import Change, Job
+from ...core.job import Change, Job, State
 from ...ports import Applied, Capabilities, Storage, Wake
 from ..history import History
 from .loop import HOST, WORLD, Host, SimLoop
@@ -170,6 +170,8 @@ class Seam:
         for new, answer in zip(args[0], found, strict=True):
             if answer.outcome == "inserted" and answer.id == new.id:
                 self._note_new(new.id)
+            elif answer.outcome == "replaced":
+                self._history.add("replaced", self._now(), id=answer.id)
 
     def _note_new(self, id: str) -> None:
         job = self.known(id)
@@ -187,21 +189,29 @@ class Seam:
     def _note_apply(self, args: Any, found: Sequence[Applied]) -> None:
         for change, answer in zip(args[0], found, strict=True):
             if isinstance(change, Change) and answer.accepted and not answer.repeated:
+                is_wait_over = change.answer is not None and change.why != "waits"
+                is_answered = change.why == "waits" and answer.state is not State.WAITING  # it was there already
                 self._history.add(
                     "applied",
                     self._now(),
                     id=change.id,
-                    token=change.token or "",
+                    token="" if is_wait_over else change.token or "",  # its run had ended when it began to wait
                     why=change.why,
                     to=change.to.value if change.to is not None else "",
                     rescue=change.if_lapsed,
-                    charged=change.why not in _UNCHARGED,
+                    charged=change.why not in _UNCHARGED and not is_answered,
                 )
                 self.counts[f"applied_{change.why}"] += 1
                 if change.if_lapsed:
                     self.on_rescue(self._owners.get(change.id, ""))
                 for new in change.follow_ups:
                     self._note_new(new.id)
+
+    def _note_answer(self, args: Any, found: Any) -> None:
+        if found.outcome == "won":
+            self.counts["answered"] += 1
+        if found.released:
+            self._history.add("answered", self._now(), id=found.job)
 
     def _note_fire(self, args: Any, found: Any) -> None:
         (wish,) = args

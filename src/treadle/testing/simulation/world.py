@@ -137,7 +137,11 @@ class World:
 
         async def live() -> None:
             pod = self.app.make_pod(
-                queues=slots, label=lambda id: f"{host.name}/{id[:4]}", timing=TIMING, limits=Limits()
+                queues=slots,
+                label=lambda id: f"{host.name}/{id[:4]}",
+                timing=TIMING,
+                limits=Limits(),
+                children=False,
             )
             self._pods[host] = pod
             self._all_pods.append((host, pod))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import msgspec
 from msgspec import Meta, Struct
@@ -16,6 +16,8 @@ from .jobs import shown
 from .shapes import DurationText, Instant, Name, Reason, job_id
 
 routes = Routes()
+
+ENDED: Final = ("succeeded", "failed", "cancelled")
 
 Priority = Annotated[int, Meta(ge=-100, le=100, description="Higher is sooner.")]
 
@@ -58,10 +60,9 @@ class Acted(Struct, kw_only=True):
     job: Any
 
 
-async def _act(call: Call[Any, Any], act: str, ask: Callable[[str], Awaitable[str]], reason: str | None) -> Any:
-    """Do it, note it in the audit with what was before and after, and answer with what is true now."""
+async def _act(call: Call[Any, Any], ask: Callable[[str], Awaitable[str]]) -> Any:
+    """Do it, and answer with what is true now. The client's verb writes the line in the audit."""
     id = job_id(call.path["id"])
-    before = (await call.app.jobs.get(id)).state
     try:
         outcome = await ask(id)
     except Conflict as error:
@@ -73,8 +74,6 @@ async def _act(call: Call[Any, Any], act: str, ask: Callable[[str], Awaitable[st
     if outcome == "too late":
         state = "gone" if now is None else now["state"]
         raise Problem("conflict", f"job {id} is {state}: it has ended", fields={"state": state})
-    after = "gone" if now is None else now["state"]
-    await call.app.audit.note(f"jobs.{act}", id, by=call.by, reason=reason, detail=f"{before} → {after}, {outcome}")
     return {"outcome": outcome, "job": now}
 
 
@@ -91,20 +90,14 @@ def instant(text: str | None) -> datetime | None:
 async def revive(call: Call[None, Revive]) -> Any:
     """Give a job that has ended another life, with all its attempts."""
     body = call.body
-    return await _act(
-        call,
-        "revive",
-        lambda id: call.app.jobs.revive(
-            id, at=instant(body.at), delay=body.delay, priority=body.priority, queue=body.queue, by=call.by
-        ),
-        body.reason,
-    )
+    given: dict[str, Any] = {"delay": body.delay, "priority": body.priority, "queue": body.queue, **_who(call)}
+    return await _act(call, lambda id: call.app.jobs.revive(id, at=instant(body.at), **given))
 
 
 @routes.api("POST", "/jobs/{id}/cancel", action="cancel", body=Why, answer=Acted, problems=(409,))
 async def cancel(call: Call[None, Why]) -> Any:
     """Cancel a job that has not started; ask one that runs to stop (`asked`, and `cancel_wanted`)."""
-    return await _act(call, "cancel", lambda id: call.app.jobs.cancel(id, by=call.by), call.body.reason)
+    return await _act(call, lambda id: call.app.jobs.cancel(id, **_who(call)))
 
 
 @routes.api("POST", "/jobs/{id}/reschedule", action="reschedule", body=When, answer=Acted, problems=(409,))
@@ -114,25 +107,20 @@ async def reschedule(call: Call[None, When]) -> Any:
     if [body.at is not None, body.delay is not None, body.now].count(True) != 1:
         raise Problem("validation", "give one of at, delay and now")
     return await _act(
-        call,
-        "reschedule",
-        lambda id: call.app.jobs.reschedule(id, at=instant(body.at), delay=body.delay, by=call.by),
-        body.reason,
+        call, lambda id: call.app.jobs.reschedule(id, at=instant(body.at), delay=body.delay, **_who(call))
     )
 
 
 @routes.api("POST", "/jobs/{id}/priority", action="priority", body=SetPriority, answer=Acted, problems=(409,))
 async def priority(call: Call[None, SetPriority]) -> Any:
     """Give a job that has not started another priority."""
-    body = call.body
-    return await _act(call, "priority", lambda id: call.app.jobs.priority(id, body.priority, by=call.by), body.reason)
+    return await _act(call, lambda id: call.app.jobs.priority(id, call.body.priority, **_who(call)))
 
 
 @routes.api("POST", "/jobs/{id}/move", action="move", body=Move, answer=Acted, problems=(409,))
 async def move(call: Call[None, Move]) -> Any:
     """Give a job that has not started another queue."""
-    body = call.body
-    return await _act(call, "move", lambda id: call.app.jobs.move(id, body.queue, by=call.by), body.reason)
+    return await _act(call, lambda id: call.app.jobs.move(id, call.body.queue, **_who(call)))
 
 
 @routes.api("DELETE", "/jobs/{id}", action="delete", body=Why, answer=Acted, problems=(409,))
@@ -140,6 +128,10 @@ async def delete(call: Call[None, Why]) -> Any:
     """Forget a job that has ended. One that is alive is refused: cancel it first."""
     id = job_id(call.path["id"])
     job = await call.app.jobs.get(id)
-    if job.finished_at is None and job.state not in ("succeeded", "failed", "cancelled"):
+    if job.state not in ENDED:
         raise Problem("conflict", f"job {id} is {job.state}: cancel it first", fields={"state": job.state})
-    return await _act(call, "delete", lambda id: call.app.jobs.remove(id, by=call.by), call.body.reason)
+    return await _act(call, lambda id: call.app.jobs.remove(id, **_who(call)))
+
+
+def _who(call: Call[Any, Any]) -> dict[str, Any]:
+    return {"by": call.by, "reason": call.body.reason}

@@ -38,9 +38,7 @@ class Beaten(Struct):
     until: datetime
 
 
-@routes.api(
-    "POST", "/answers/{token}", action=PUBLIC, body=Answer, answer=Given, is_credential=True, problems=(409,)
-)
+@routes.api("POST", "/answers/{token}", action=PUBLIC, body=Answer, answer=Given, is_credential=True, problems=(409,))
 async def give(call: Call[None, Answer]) -> Any:
     """Answer a job that waits: with a result, with an error, or to try again after a while."""
     _check(call)

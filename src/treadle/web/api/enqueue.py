@@ -49,7 +49,9 @@ class EnqueuedMany(Struct):
     items: list[Enqueued]
 
 
-@routes.api("POST", "/jobs", action="enqueue", body=NewJob | NewJobs, answer=(Enqueued, EnqueuedMany), status=201)
+@routes.api(
+    "POST", "/jobs", action="enqueue", body=NewJob | NewJobs, answer=Enqueued, or_answer=EnqueuedMany, status=201
+)
 async def enqueue(call: Call[None, NewJob | list[NewJob]]) -> Any:
     """Enqueue one job, or a list of up to 1,000 with an outcome each, in order: one that is refused leaves the others
     alone."""

@@ -23,8 +23,11 @@ class Of(Struct):
 async def failures(call: Call[Of, None]) -> Response:
     """Failed jobs, grouped by cause."""
     asked = call.query
-    found = await call.app.jobs.failures(queue=asked.queue, task=asked.task, limit=50)
-    queues = await call.app.queues.list()
+    found = await call.web.counts.get(
+        ("failures", asked.queue or "", asked.task or "", "50"),
+        lambda: call.app.jobs.failures(queue=asked.queue, task=asked.task, limit=50),
+    )
+    queues = await call.web.counts.get(("queues",), call.app.queues.list)
     groups = [replace(each, message=call.web.redact.text(each.message)) for each in found.groups]
     command = "treadle jobs failures" + "".join(
         f" --{name} {value}" for name, value in (("queue", asked.queue), ("task", asked.task)) if value

@@ -237,6 +237,7 @@ def _said(request: Request) -> Said | None:
 
 def done(call: Call[Any, Any], text: str, path: str, *, bad: bool = False, go: bool = False, **query: Any) -> Response:
     """After an act: back to a page that says what came of it. A script stays where it is, unless it should `go`."""
+    call.web.counts.forget()
     target = call.url(path, **query)
     if wants_part(call.request):
         body = msgspec.json.encode({"said": text, "bad": bad, "go": target if go else None})

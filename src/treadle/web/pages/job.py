@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from ...core.errors import Conflict, TreadleError
+from ...core.logline import LogView
 from ...core.view import ExplanationView, JobView
 from ..api.shapes import job_id
 from ..problem import Problem
@@ -42,12 +43,11 @@ async def job(call: Call[None, None]) -> Response:
     """A job with its timeline, its attempts and its values."""
     id = _id(call)
     found = await call.app.jobs.get(id)
-    explanation, timeline, pods, runs, children, logs = await asyncio.gather(
+    explanation, timeline, pods, runs, logs = await asyncio.gather(
         call.app.jobs.explain(id),
         call.app.history.timeline(id),
         call.app.pods.list(),
         _runs(call, found),
-        _children(call, id),
         _logs(call, id),
     )
     seen = seeing.job(call, found)
@@ -67,7 +67,6 @@ async def job(call: Call[None, None]) -> Response:
         labels={pod.id: pod.label for pod in pods},
         attempts=[(error, traces.pieces(error.trace)) for error in reversed(seen.errors)],
         runs=runs,
-        children=children,
         parent=_name(meta, "treadle:parent"),
         schedule=_name(meta, "treadle:schedule"),
         trace=_name(meta, "traceparent"),
@@ -114,24 +113,11 @@ async def _runs(call: Call[Any, Any], found: JobView) -> list[Run]:
     return [Run(each.id, each.state, seconds, max(2.0, 46 * seconds / longest)) for each, seconds in took]
 
 
-async def _children(call: Call[Any, Any], id: str) -> list[JobView]:
-    try:
-        page = await call.app.jobs.find(f'parent:"{id}"', limit=20)
-    except (TreadleError, ValueError):
-        return []
-    return list(page.jobs)
-
-
-async def _logs(call: Call[Any, Any], id: str) -> list[Any] | None:
-    """None if they may not be seen, or are not kept."""
-    read = getattr(call.app.jobs, "logs", None)
-    if read is None or not call.access.may("payload"):
+async def _logs(call: Call[Any, Any], id: str) -> list[LogView] | None:
+    """None if they may not be seen."""
+    if not call.access.may("payload"):
         return None
-    return [call.web.redact.value(_log(line)) for line in await read(id)]
-
-
-def _log(line: Any) -> dict[str, Any]:
-    return {name: getattr(line, name, None) for name in ("at", "level", "message", "text", "attempt", "fields")}
+    return [replace(line, text=call.web.redact.text(line.text)) for line in await call.app.jobs.logs(id)]
 
 
 # What can be done to one job ------------------------------------------------------------------------------------------

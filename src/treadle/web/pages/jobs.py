@@ -22,6 +22,7 @@ from .frame import render
 routes = Routes()
 
 PAGE = 50
+SORTED = 2_000  # so many scheduled jobs are shown by their time; of more the newest come first
 TABS = ("waiting", "scheduled", "ready", "running", "succeeded", "failed", "cancelled")
 ASKED = ("retrying", "stuck")
 
@@ -52,7 +53,7 @@ class Row(Struct):
 
 @routes.page("GET", "/jobs", action="see", query=Asked)
 async def jobs(call: Call[Asked, None]) -> Response:
-    """The jobs that match, newest first; what is scheduled by its time."""
+    """The jobs that match, newest first; what is scheduled by its time, unless there is very much of it."""
     text = " ".join(call.query.filter.split())
     try:
         which = filters.parse(text)
@@ -77,16 +78,16 @@ async def jobs(call: Call[Asked, None]) -> Response:
         )
     call.web.redact.check_filter(text, call.access)
     rest = Filter(tuple(term for term in which.terms if not _is_tab(term)))
-    is_later = _chosen(which) in ("scheduled", "retrying")
-    # In its canonical form one that says "all" and one that was typed are the same question, and share an answer.
-    page, counts, retrying, stuck = await asyncio.gather(
-        call.app.jobs.find(text, limit=PAGE, cursor=call.query.cursor, next_first=is_later),
-        call.web.counts.jobs(str(rest)),
-        call.web.counts.jobs(_with(rest, "is:retrying")),
-        call.web.counts.jobs(_with(rest, "is:stuck")),
+    ask = call.web.counts.jobs
+    counts, stuck = await asyncio.gather(ask(str(rest)), ask(_with(rest, "is:stuck")))
+    # Retrying jobs are looked for among the scheduled ones: of very many of these, nobody shall wait for that.
+    few = counts["scheduled"] < CAP
+    retrying = sum((await ask(_with(rest, "is:retrying"))).values()) if few else None
+    is_later = _chosen(which) in ("scheduled", "retrying") and counts["scheduled"] <= SORTED
+    page, matching = await asyncio.gather(
+        call.app.jobs.find(text, limit=PAGE, cursor=call.query.cursor, next_first=is_later), ask(str(which))
     )
-    tabs = _tabs(which, rest, counts, [sum(retrying.values()), sum(stuck.values())])
-    matching = counts if _chosen(which) is None and rest == which else await call.web.counts.jobs(str(which))
+    tabs = _tabs(which, rest, counts, [retrying, sum(stuck.values())])
     total = sum(matching.values())
     capped = any(number >= CAP for number in matching.values())
     return await render(
@@ -134,7 +135,7 @@ def _with(rest: Filter, term: str) -> str:
     return f"{term} {rest}".strip()
 
 
-def _tabs(which: Filter, rest: Filter, counts: dict[str, int], asked: list[int]) -> list[Tab]:
+def _tabs(which: Filter, rest: Filter, counts: dict[str, int], asked: list[int | None]) -> list[Tab]:
     chosen = _chosen(which)
     capped = any(number >= CAP for number in counts.values())
     all_of_them = f"{CAP // 1000}k+" if capped else words.number(sum(counts.values()))

@@ -21,7 +21,7 @@ routes = Routes()
 async def limits(call: Call[None, None]) -> Response:
     """All rate limits, and locks."""
     found, locks = await asyncio.gather(call.app.limits.list(), call.app.locks.list())
-    queues = {each.name: each for each in await call.app.queues.list()}
+    queues = {each.name: each for each in await call.web.counts.get(("queues",), call.app.queues.list)}
     return await render(
         call,
         "limits.html",

@@ -26,7 +26,9 @@ routes = Routes()
 async def queues(call: Call[None, None]) -> Response:
     """All queues."""
     found, pods, pairs = await asyncio.gather(
-        call.app.queues.list(), call.app.pods.list(), call.app.history.tasks(since="1h", step=STEP)
+        call.web.counts.get(("queues",), call.app.queues.list),
+        call.app.pods.list(),
+        call.web.counts.get(("pairs", "1h"), lambda: call.app.history.tasks(since="1h", step=STEP)),
     )
     now = datetime.now(UTC)
     return await render(

@@ -37,7 +37,9 @@ class Shown(Struct):
 @routes.page("GET", "/schedules", action="see")
 async def schedules(call: Call[None, None]) -> Response:
     """All schedules, by what fires next."""
-    found, queues = await asyncio.gather(call.app.schedules.list(), call.app.queues.list())
+    found, queues = await asyncio.gather(
+        call.app.schedules.list(), call.web.counts.get(("queues",), call.app.queues.list)
+    )
     paused = {each.name for each in queues if each.paused}
     fires = await asyncio.gather(*(call.app.schedules.fires(each.name, STRIP) for each in found[:100]))
     last = {each.name: tuple(reversed(list(some))) for each, some in zip(found, fires, strict=False)}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Iterable
 from typing import Final, Literal
 
 from msgspec import Struct
 
+HEAD: Final = "Traceback (most recent call last):"
 _FRAME: Final = re.compile(r'^\s*(?:\|\s*)*File "(?P<path>.*)", line (?P<line>\d+)(?:, in (?P<name>.*))?$')
 _LIBRARY: Final = (
     "/site-packages/",
@@ -53,16 +55,16 @@ def _lines(lines: Iterable[str]) -> Iterable[tuple[Literal["own", "library", "li
     for line in lines:
         match = _FRAME.match(line)
         if match is None and frame is not None and line.startswith("    "):
-            code.append(line.strip("\n"))
+            code.append(line)
             continue
         if frame is not None:
-            yield frame[0], frame[1], "\n".join(code)
+            yield frame[0], frame[1], textwrap.dedent("\n".join(code))
             frame, code = None, []
         if match is not None:
             kind: Literal["own", "library"] = "library" if any(each in match["path"] for each in _LIBRARY) else "own"
             frame = kind, f"{match['path']}:{match['line']}" + (f"  {match['name']}" if match["name"] else "")
-        elif line.strip():
+        elif line.strip() and line != HEAD:  # where it begins is plain to see
             is_error = not line.startswith((" ", "Traceback", "During handling", "The above exception"))
             yield "error" if is_error else "line", line, ""
     if frame is not None:
-        yield frame[0], frame[1], "\n".join(code)
+        yield frame[0], frame[1], textwrap.dedent("\n".join(code))

@@ -62,13 +62,14 @@ export function startFilter() {
   let wait;
   it.addEventListener("input", () => { clearTimeout(wait); wait = setTimeout(complete, 120); });
   it.addEventListener("blur", close);
-  it.addEventListener("keydown", async (event) => {
+  let taking = null; // a completion that was asked for before it was found
+  it.addEventListener("keydown", (event) => {
+    if (taking && event.key === "Enter") { event.preventDefault(); taking.then(() => it.form.requestSubmit()); return; }
     if (!list()) return;
-    if (event.key === "Tab" && of !== it.value) { // typed faster than it was found
+    if (event.key === "Tab" && of !== it.value) {
       event.preventDefault();
       clearTimeout(wait);
-      await complete();
-      if (found.items.length) take(found.items[0]);
+      taking = complete().then(() => { taking = null; if (found.items.length) take(found.items[0]); });
       return;
     }
     const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];

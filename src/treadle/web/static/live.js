@@ -5,12 +5,15 @@ import { $, $$, changed, part, url } from "./page.js";
 const POLL = 5000;
 const TRY_AGAIN = 30000;
 const LEAST = 250; // between two refetches
+const LATE = 2300;
+const MOVING = 2000;
 
 let source = null;
 let paused = false;
 let etag = null;
 let pending = null;
 let waiting = false; // something changed while it could not be shown
+let late = null;
 let poll = null;
 let again = null;
 let fresh = Date.now();
@@ -111,8 +114,10 @@ function announce() {
 }
 
 function hint() {
-  if (pending) return;
-  pending = setTimeout(() => { pending = null; refresh(); }, LEAST);
+  if (!pending) pending = setTimeout(() => { pending = null; refresh(); }, LEAST);
+  // Counts may be two seconds old on the server: what this hint is about may show only after that.
+  clearTimeout(late);
+  late = setTimeout(() => refresh(), LATE);
 }
 
 function connect() {
@@ -146,7 +151,7 @@ function stopPolling() {
 
 export function toggle() {
   paused = !paused;
-  if (paused) { drop(); stopPolling(); mark("paused"); }
+  if (paused) { drop(); stopPolling(); clearTimeout(late); mark("paused"); }
   else { mark("reconnecting"); connect(); refresh(true); }
 }
 
@@ -165,6 +170,8 @@ export function startLive() {
   document.addEventListener("click", (event) => event.target.closest?.("[data-show]") && refresh(true));
   addEventListener("pagehide", drop);
   addEventListener("pageshow", (event) => event.persisted && connect());
+  // What runs tells of its progress without a hint.
+  setInterval(() => { if (source && !document.hidden && $("[data-moving]", view())) refresh(); }, MOVING);
   if (window.htmx) connect();
   else mark("paused");
 }
