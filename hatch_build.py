@@ -31,7 +31,9 @@ def fetch() -> None:
     npm = shutil.which("npm")
     if npm is None:
         raise FileNotFoundError("the dashboard's libraries come from npm, and npm is not here: install Node")
-    subprocess.run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], cwd=HERE, check=True)
+    subprocess.run(  # noqa: S603
+        [npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error"], cwd=HERE, check=True
+    )
     LIB.mkdir(parents=True, exist_ok=True)
     for name, source in FILES.items():
         shutil.copyfile(HERE / "node_modules" / source, LIB / name)

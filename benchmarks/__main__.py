@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from . import machine, page
+from . import machine, page, plots
 from .harness import QUICK, Results, Sizes
 from .report import Report
 from .suites import SUITES, Suite
@@ -39,6 +39,7 @@ def main() -> int:
     began = time.monotonic()
     try:
         with suite.bench(sizes, folder, options.patience, options.peers) as (bench, facts):
+            floor = suite.floor(bench)
             bench.run(chosen, options.peers, rounds)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
@@ -52,6 +53,7 @@ def main() -> int:
         date=dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
         took=time.monotonic() - began,
         ours=suite.ours,
+        floor=floor,
     )
     report.save(options.json or RESULTS / f"{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}.json")
     # A part of the figures must not pass for the whole.
@@ -62,8 +64,10 @@ def main() -> int:
 def _tell(report: Report, suite: Suite, path: Path | None) -> int:
     print(report.table())
     if path is not None:
-        path.write_text(page.page(report, suite.title, suite.how))
-        print(f"written: {path}", file=sys.stderr)
+        plot = path.with_suffix(".svg")
+        plot.write_text(plots.svg(report, suite.title))
+        path.write_text(page.page(report, suite.title, suite.how, plot.name))
+        print(f"written: {path}, {plot}", file=sys.stderr)
     return 1 if any(sample.error for sample in report.results.samples) else 0
 
 
@@ -81,6 +85,7 @@ def _options() -> tuple[argparse.Namespace, Suite]:
     parser.add_argument(
         "--peers", type=_some(known), metavar="NAME,...", default=known, help=f"some of: {', '.join(known)}"
     )
+    parser.add_argument("--brief", action="store_true", help="us and the nearest peers, and fewer workloads")
     parser.add_argument("--quick", action="store_true", help="small numbers, one round: does it work at all?")
     parser.add_argument("--worker-slots", type=int, default=Sizes().slots, metavar="N", help="default %(default)s")
     parser.add_argument(
@@ -94,7 +99,11 @@ def _options() -> tuple[argparse.Namespace, Suite]:
     parser.add_argument("--json", type=Path, metavar="PATH", help="where the samples go (default benchmarks/results/)")
     parser.add_argument("--from", dest="kept", type=Path, metavar="PATH", help="measure nothing: report kept samples")
     parser.add_argument("--page", type=Path, metavar="PATH", help="write the page there, whatever was chosen")
-    return parser.parse_args(), suite
+    options = parser.parse_args()
+    if options.brief:
+        options.only = options.only or list(suite.brief)
+        options.peers = list(suite.nearest) if options.peers == known else options.peers
+    return options, suite
 
 
 def _some(known: list[str]) -> Callable[[str], list[str]]:

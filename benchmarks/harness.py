@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from . import machine, peers, processes
 from .peers import Peer
@@ -43,9 +44,22 @@ class Sizes:
     backlog: int = 1_000_000
     imports: int = 5
     slots: int = 500
+    steady_seconds: float = 10.0
+    payload_bytes: int = 100_000_000  # of all jobs of a workload with payloads
 
 
-QUICK = Sizes(drain=10_000, callers_seconds=1.0, paced=40, idle_seconds=3.0, backlog=100_000, imports=3)
+QUICK = Sizes(
+    drain=10_000,
+    bulk=10_000,
+    callers_seconds=0.5,
+    paced=40,
+    idle_seconds=2.0,
+    settle_seconds=1.0,
+    backlog=100_000,
+    imports=1,
+    steady_seconds=2.0,
+    payload_bytes=10_000_000,
+)
 
 
 @dataclass(frozen=True)
@@ -127,7 +141,7 @@ class Bench:
         sample = Sample(workload.name, peer.name, number, figures, load, after.at - before.at, error)
         told = f"FAILED: {error}" if error else "  ".join(f"{name} {value:,.6g}" for name, value in figures.items())
         print(
-            f"  {number + 1}  {workload.name:<14} {peer.name:<15} {told}  "
+            f"  {number + 1}  {workload.name:<15} {peer.name:<15} {told}  "
             f"[{sample.seconds:.1f} s, others {sample.load['foreign']:.0%}]",
             file=sys.stderr,
             flush=True,
@@ -177,10 +191,20 @@ class Bench:
             yield producer
 
     @contextlib.contextmanager
-    def worker(self, peer: Peer, place: Path, queues: dict[str, int] | None = None) -> Iterator[int]:
-        served = queues or {"default": self.sizes.slots}
-        with processes.worker(peer.worker(served), peer.environ(place), place, peer.stop) as pid:
+    def worker(
+        self, peer: Peer, place: Path, queues: dict[str, int] | None = None, slots: int | None = None
+    ) -> Iterator[int]:
+        """With the settings that are best for no-op jobs, or with exactly so many slots."""
+        command = peer.worker(queues or {"default": self.sizes.slots}) if slots is None else peer.slotted(slots)
+        with processes.worker(command, peer.environ(place), place, peer.stop) as pid:
             yield pid
+
+    def prepare(self, peer: Peer, place: Path) -> None:
+        """Between an enqueue and a drain."""
+
+    def meter(self, peer: Peer, place: Path) -> Meter:
+        """What the storage's server spends, if there is one."""
+        return NoMeter()
 
     def enqueue(self, peer: Peer, place: Path, action: str, **arguments: float) -> Figures:
         """One action of a producer, with its costs per job."""
@@ -199,11 +223,11 @@ class Bench:
                 **_per_job(watch, jobs),
             }
 
-    def drain(self, peer: Peer, place: Path, jobs: int, workers: int = 1) -> Figures:
+    def drain(self, peer: Peer, place: Path, jobs: int, workers: int = 1, slots: int | None = None) -> Figures:
         """From the first line of the first job until the database says that all are done."""
         tallies = Tallies(place / "tally")
         with contextlib.ExitStack() as stack:
-            pids = [stack.enter_context(self.worker(peer, place)) for _ in range(workers)]
+            pids = [stack.enter_context(self.worker(peer, place, slots=slots)) for _ in range(workers)]
             self.wait(lambda: tallies.count > 0, "the first job")
             watch, cpu, done = _watch(peer, place), sum(map(cpu_seconds, pids)), tallies.count
             self.wait(lambda: (watch.look(), tallies.count >= jobs)[1], f"{jobs} jobs")
@@ -231,6 +255,33 @@ class Bench:
             if time.monotonic() > until:
                 raise Failed(f"waited {processes.LIMIT:.0f} s for {what}")
             time.sleep(LOOK_EVERY)
+
+
+class Meter(Protocol):
+    """Counts what a server spends."""
+
+    def begin(self) -> None:
+        """From here on."""
+        ...
+
+    def span(self, jobs: float) -> Figures:
+        """Per job, until now."""
+        ...
+
+    def whole(self, jobs: float) -> Figures:
+        """What is known only when the sessions have ended."""
+        ...
+
+
+class NoMeter:
+    def begin(self) -> None:
+        pass
+
+    def span(self, jobs: float) -> Figures:
+        return {}
+
+    def whole(self, jobs: float) -> Figures:
+        return {}
 
 
 class _NoWatch:

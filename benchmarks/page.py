@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from . import peers
+from . import floor, peers
 from .harness import NOISY
 from .report import MAIN_FIGURES, UNITS, Report, show, wanted
 
@@ -33,17 +33,20 @@ promise, at one commit a job.
 """
 
 
-def page(report: Report, title: str = "Benchmarks", how: str = HOW) -> str:
-    return "\n".join(_lines(report, title, how)).rstrip() + "\n"
+def page(report: Report, title: str = "Benchmarks", how: str = HOW, plot: str | None = None) -> str:
+    return "\n".join(_lines(report, title, how, plot)).rstrip() + "\n"
 
 
-def _lines(report: Report, title: str, how: str) -> Iterator[str]:
+def _lines(report: Report, title: str, how: str, plot: str | None) -> Iterator[str]:
     yield f"# {title}"
     yield ""
     yield f"Written by `{report.command}` on {report.date}; it took {report.took:.0f} s. Do not edit: run it again."
     yield ""
     yield f"Noise: {report.noise()}."
     yield ""
+    if plot is not None:
+        yield f"![{title}: a panel of bars for each workload, we in blue; the same figures are below]({plot})"
+        yield ""
     yield "## Figures"
     yield ""
     yield from _figures(report)
@@ -55,13 +58,18 @@ def _lines(report: Report, title: str, how: str) -> Iterator[str]:
     yield ""
     yield from _losses(report)
     yield ""
+    if report.floor:
+        yield "## The floor"
+        yield ""
+        yield from _floor(report)
+        yield ""
     yield "## Machine and settings"
     yield ""
     yield from _table(("", ""), report.machine.items())
     yield ""
     names = list(report.peers)
     settings = [peers.find(name).settings() for name in names]
-    keys = list(settings[0])
+    keys = list(dict.fromkeys(key for each in settings for key in each))
     yield from _table(("", *names), ((key, *(each.get(key, "") for each in settings)) for key in keys))
     yield ""
     yield f"Worker slots: {report.sizes.slots}. Jobs in a drain: {report.sizes.drain:,} (fewer for slower peers)."
@@ -120,6 +128,31 @@ def _losses(report: Report) -> Iterator[str]:
     if not lines:
         yield "No target was missed in this run, and no figure of another peer was clearly better than ours."
     yield from (f"- {line}" for line in lines)
+
+
+def _floor(report: Report) -> Iterator[str]:
+    yield "What this machine does with the bare parts, the best of a few tries before the rounds:"
+    yield ""
+    yield from _table(
+        ("", "µs"),
+        ((words, f"{report.floor[name]:.1f}") for name, words in floor.UNITS.items() if name in report.floor),
+    )
+    yield ""
+    yield "Our distance to it. A bare worker claims 500 rows, decodes them, makes a task of each and deletes them: it has"
+    yield "no lease, no history, no limit and no timeout, and loses nothing only as long as nobody dies."
+    yield ""
+
+    def ours(workload: str, figure: str) -> float | None:
+        found = report.results.figure(workload, report.ours, figure)
+        return None if found is None else found.median
+
+    yield from _table(
+        ("", "floor", "µs", "we, µs", "distance"),
+        (
+            (each.what, each.parts, f"{each.floor:.1f}", f"{each.ours:.1f}", f"{each.ours / each.floor:.1f} ×")
+            for each in floor.distances(report.floor, ours)
+        ),
+    )
 
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

@@ -1,168 +1,107 @@
-"""The PostgreSQL suite: how its measurements are taken, what they are, and what they should come to."""
+"""The PostgreSQL suite: what is measured, and what it should come to."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
-import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
-from . import venvs
 from .harness import Bench, Figures, Target, Workload
-from .peers import Peer, find
+from .peers import Peer
 from .peers.treadle_postgres import TreadlePostgres
-from .processes import Failed, cpu_seconds
-from .server import Server
-from .tally import Tallies
-from .workloads import bulk, caller_1, callers_100, pickup_across
+from .proxy import Proxy
+from .server import SOCKET
+from .servers import bench_of
+from .shapes import COSTS, SHAPES, drain_four, enqueue_of_many, filled_drain
+from .workloads import bulk, caller_1, callers_100, idle, idle_50, import_time, pickup_across
 
 MILLION_MORE = 0.25  # on top of the backlog: what all rounds together may take from it
+TRIPS = 5_000
 
 
-@dataclass
-class PostgresBench(Bench):
-    """A Bench whose databases are those of a server, and whose costs are the server's too."""
-
-    server: Server = None  # type: ignore[assignment]
-    _templates: dict[str, Path] = field(default_factory=dict)
-
-    @contextlib.contextmanager
-    def place(self, peer: Peer) -> Iterator[Path]:
-        place = self._folder(peer)
-        try:
-            self.server.create(place, self._template(peer))
-            yield place
-        finally:
-            self.server.drop(place)
-            shutil.rmtree(place)
-
-    def _template(self, peer: Peer) -> Path:
-        """A database with the peer's empty tables, made once: every other one is a copy of it."""
-        if peer.name not in self._templates:
-            place = self._folder(peer)
-            self.server.create(place)
-            self.in_child(peer, place, "create")
-            self._templates[peer.name] = place
-        return self._templates[peer.name]
-
-    def enqueue(self, peer: Peer, place: Path, action: str, **arguments: float) -> Figures:
-        commits, extra = self.server.commits(place), 0.0
-        with self.producer(peer, place) as producer:
-            extra += producer.do("callers", callers=1, seconds=0.01)["jobs"]  # it is up, and the database is open
-            cpu, server, wal = cpu_seconds(producer.pid), self.server.cpu(), self.server.wal()
-            answer = producer.do(action, **arguments)
-            jobs = answer["jobs"]
-            figures = {
-                "rate": jobs / answer["seconds"],
-                "producer_us": (cpu_seconds(producer.pid) - cpu) / jobs * 1e6,
-                "server_us": (self.server.cpu() - server) / jobs * 1e6,
-                "wal_bytes": (self.server.wal() - wal) / jobs,
-            }
-        return figures | {"commits": (self.server.commits(place) - commits) / (jobs + extra)}
-
-    def drain(self, peer: Peer, place: Path, jobs: int, workers: int = 1, *, all_of_them: bool = True) -> Figures:
-        """From the first line of the first job until the database says that all are done; or, out of a backlog, until
-        so many have run."""
-        tallies = Tallies(place / "tally")
-        commits = self.server.commits(place)
-        with contextlib.ExitStack() as stack:
-            pids = [stack.enter_context(self.worker(peer, place)) for _ in range(workers)]
-            self.wait(lambda: tallies.count > 0, "the first job")
-            cpu, server, wal = sum(map(cpu_seconds, pids)), self.server.cpu(), self.server.wal()
-            began, done = tallies.first, tallies.count
-            self.wait(lambda: tallies.count >= jobs, f"{jobs} jobs")
-            if all_of_them:
-                self.wait(lambda: peer.unfinished(place) == 0, "the last finish")
-                if tallies.count != jobs:
-                    raise Failed(f"{tallies.count} runs of {jobs} jobs")
-            ran, seconds = tallies.count, time.monotonic() - began
-            counted = ran - done
-            figures = {
-                "rate": ran / seconds,
-                "worker_us": (sum(map(cpu_seconds, pids)) - cpu) / counted * 1e6,
-                "server_us": (self.server.cpu() - server) / counted * 1e6,
-                "wal_bytes": (self.server.wal() - wal) / counted,
-                **({"smaller_share": tallies.counts[workers - 1] / ran} if workers > 1 else {}),
-            }
-        # With those of the workers' start and end: what a session did is known for certain only when it is gone.
-        return figures | {"commits": (self.server.commits(place) - commits) / tallies.count}
-
-    def prepare(self, place: Path) -> None:
-        """As autovacuum would have done it by the time that a backlog has grown."""
-        self.server.run(place, b"vacuum analyze")
-        self.server.settle()
-
-
-def run_of(bench: Bench) -> PostgresBench:
-    assert isinstance(bench, PostgresBench)
-    return bench
-
-
-def drain(bench: Bench, peer: Peer, workers: int = 1, times: float = 1.0) -> Figures:
-    own = run_of(bench)
-    jobs = int(own.sizes.drain * times * peer.share)
-    with own.place(peer) as place:
-        with own.producer(peer, place) as producer:
-            producer.do("bulk", jobs=jobs)
-        own.prepare(place)
-        return own.drain(peer, place, jobs, workers)
+def drain(bench: Bench, peer: Peer) -> Figures:
+    return filled_drain(bench, peer, int(bench.sizes.drain * peer.share))
 
 
 def drain_two(bench: Bench, peer: Peer) -> Figures:
     """Twice the jobs: the second process starts a little later than the first."""
-    return drain(bench, peer, workers=2, times=2.0)
+    return filled_drain(bench, peer, int(bench.sizes.drain * 2 * peer.share), workers=2)
 
 
 def drain_snapshot(bench: Bench, peer: Peer) -> Figures:
-    own = run_of(bench)
+    own = bench_of(bench)
     jobs = own.sizes.drain * 3
-    with own.place(peer) as place, own.server.connected(place) as other:
-        own.prepare(place)
+    with own.place(peer) as place, own.postgres.connected(place) as other:
+        own.prepare(peer, place)
         other.execute("begin isolation level repeatable read")
         other.execute("select count(*) from treadle.job")
         with own.producer(peer, place) as producer:
             producer.do("bulk", jobs=jobs)
-        own.server.run(place, b"analyze")
-        own.server.settle()
+        own.postgres.run(place, b"analyze")
+        own.postgres.settle()
         return own.drain(peer, place, jobs)
 
 
 def drain_million(bench: Bench, peer: Peer) -> Figures:
-    """The database is filled once and kept: filling takes longer than measuring."""
-    own = run_of(bench)
     assert isinstance(peer, TreadlePostgres)
-    kept = own._backlogs.get(peer.name)
+    kept = _kept(bench, peer, "ready", peer.ready(int(bench.sizes.backlog * (1 + MILLION_MORE))))
+    bench.prepare(peer, kept)
+    return bench_of(bench).drain(peer, kept, bench.sizes.drain, all_of_them=False)
+
+
+def drain_scheduled(bench: Bench, peer: Peer) -> Figures:
+    assert isinstance(peer, TreadlePostgres)
+    return _beside(bench, peer, _kept(bench, peer, "scheduled", peer.scheduled(bench.sizes.backlog)))
+
+
+def drain_finished(bench: Bench, peer: Peer) -> Figures:
+    assert isinstance(peer, TreadlePostgres)
+    return _beside(bench, peer, _kept(bench, peer, "finished", peer.finished(bench.sizes.backlog)))
+
+
+def _beside(bench: Bench, peer: Peer, place: Path) -> Figures:
+    """A drain in a database with a million of others."""
+    own = bench_of(bench)
+    with own.producer(peer, place) as producer:
+        producer.do("bulk", jobs=own.sizes.drain)
+    own.prepare(peer, place)
+    return own.drain(peer, place, own.sizes.drain, all_of_them=False)
+
+
+def _kept(bench: Bench, peer: Peer, what: str, statement: str) -> Path:
+    """A database that is filled once and kept: filling takes longer than measuring."""
+    own, name = bench_of(bench), f"{peer.name} {what}"
+    kept = own._backlogs.get(name)
     if kept is None:
         kept = own._folder(peer)
-        own.server.create(kept, own._template(peer))
+        own.postgres.create(kept, own.template(peer))
         with own.producer(peer, kept) as producer:
-            producer.do("callers", callers=1, seconds=0.01)  # the queue is known
-        own.server.run(kept, peer.ready(int(own.sizes.backlog * (1 + MILLION_MORE))).encode())
-        own._backlogs[peer.name] = kept
+            producer.do("paced", jobs=1, rate=1000.0)  # the queue is known
+        own.postgres.run(kept, statement.encode())
+        own._backlogs[name] = kept
     shutil.rmtree(kept / "tally", ignore_errors=True)
-    own.prepare(kept)
-    return own.drain(peer, kept, own.sizes.drain, all_of_them=False)
+    return kept
 
 
-@contextlib.contextmanager
-def serving(names: list[str], folder: Path) -> Iterator[Server]:
-    """The peers' environments, and a server of our own."""
-    for peer in map(find, names):
-        if peer.requirements:
-            venvs.make(peer.name, peer.requirements)
-    server = Server(folder)
-    try:
-        server.start()
-        yield server
-    finally:
-        server.remove()
+def trips(bench: Bench, peer: Peer) -> Figures:
+    """A drain through a proxy that counts. It is slower than one without: no time is taken from it."""
+    own, jobs = bench_of(bench), int(min(TRIPS, bench.sizes.drain) * peer.share)
+    with own.place(peer) as place:
+        with own.producer(peer, place) as producer:
+            producer.do("bulk", jobs=jobs)
+        own.prepare(peer, place)
+        peer.unfinished(place)  # our own connection is not to go through it
+        direct = os.environ[SOCKET]
+        with Proxy(direct, place) as proxy, contextlib.ExitStack() as stack:
+            stack.callback(os.environ.__setitem__, SOCKET, direct)
+            os.environ[SOCKET] = proxy.address
+            own.drain(peer, place, jobs)
+            return {"trips": proxy.trips / jobs}
 
 
 OURS = "treadle-postgres"
 PEER = "pgqueuer"
-COSTS = ("worker_us", "server_us", "commits", "wal_bytes")
 ENQUEUE = ("rate", "producer_us", "server_us", "commits", "wal_bytes")
 
 WORKLOADS = (
@@ -171,20 +110,41 @@ WORKLOADS = (
         "No-op jobs enqueued beforehand, one worker process",
         ("rate", *COSTS),
         drain,
-        (Target("rate", 2, beside=("drain", PEER)),),
+        (Target("rate", 2.5, beside=("drain", PEER)), Target("worker_us", 60, at_least=False)),
     ),
     Workload(
         "drain-two",
         "The same, two worker processes and twice the jobs",
         ("rate", *COSTS, "smaller_share"),
         drain_two,
-        (Target("rate", 1.8, beside=("drain-two", PEER)), Target("rate", 1, beside=("drain", OURS))),
+        (Target("rate", 2, beside=("drain-two", PEER)), Target("rate", 1, beside=("drain", OURS))),
+    ),
+    Workload(
+        "drain-four",
+        "The same, four worker processes",
+        ("rate", *COSTS),
+        drain_four,
+        (Target("rate", 1, beside=("drain-two", OURS)),),
     ),
     Workload(
         "drain-million",
         "The same number of jobs, out of a million that are ready",
         ("rate", *COSTS),
         drain_million,
+        (Target("rate", 0.8, beside=("drain", OURS)),),
+    ),
+    Workload(
+        "drain-scheduled",
+        "The same number of jobs, beside a million that are due tomorrow",
+        ("rate", *COSTS),
+        drain_scheduled,
+        (Target("rate", 0.8, beside=("drain", OURS)),),
+    ),
+    Workload(
+        "drain-finished",
+        "The same number of jobs, beside a million that have finished",
+        ("rate", *COSTS),
+        drain_finished,
         (Target("rate", 0.8, beside=("drain", OURS)),),
     ),
     Workload(
@@ -199,7 +159,7 @@ WORKLOADS = (
         "50,000 jobs at once",
         ENQUEUE,
         bulk,
-        (Target("rate", 1.5, beside=("bulk", PEER)),),
+        (Target("rate", 1.5, beside=("bulk", PEER)), Target("rate", 1.5, beside=("bulk", "awa-pg"))),
     ),
     Workload(
         "caller-1",
@@ -208,6 +168,7 @@ WORKLOADS = (
         caller_1,
         (Target("rate", 1, beside=("caller-1", PEER)),),
     ),
+    *enqueue_of_many(PEER, "procrastinate"),
     Workload(
         "callers-100",
         "100 callers at once, each enqueues one job after the other",
@@ -220,7 +181,36 @@ WORKLOADS = (
         "From just before the enqueue to the task's first line, 20 jobs/s, worker in another process",
         ("p50_ms", "p99_ms", "max_ms"),
         pickup_across,
-        (Target("p50_ms", 2.0, at_least=False), Target("p99_ms", 10.0, at_least=False)),
+        (
+            Target("p50_ms", 1, at_least=False, beside=("pickup", PEER)),
+            Target("p50_ms", 2.0, at_least=False),
+            Target("p99_ms", 10.0, at_least=False),
+        ),
+    ),
+    *SHAPES,
+    Workload("trips", "A drain through a proxy that counts, one worker process", ("trips",), trips, once=True),
+    Workload(
+        "idle",
+        "An idle worker with one queue, over ten seconds",
+        ("cpu_percent", "memory_mb"),
+        idle,
+        (Target("cpu_percent", 1.0, at_least=False),),
+        once=True,
+    ),
+    Workload(
+        "idle-50",
+        "An idle worker with fifty queues",
+        ("cpu_percent", "memory_mb"),
+        idle_50,
+        (Target("cpu_percent", 1.0, at_least=False),),
+        once=True,
+    ),
+    Workload(
+        "import",
+        "`import` of the library",
+        ("import_ms", "modules"),
+        import_time,
+        (Target("import_ms", 150, at_least=False),),
     ),
 )
 
@@ -233,11 +223,17 @@ and the highest round. Before a drain the tables are vacuumed and analysed, and 
 
 * **drain**: from the first line of the first job until the database says that no job is left. The jobs were enqueued
   before; the time that a worker needs to start is not counted.
-* **drain-million**: the rows of the backlog are written by SQL, once; each round takes its jobs from the front of it.
+* **drain-million, -scheduled, -finished**: the rows of the million are written by SQL, once. From those that are ready
+  each round takes its jobs from the front; beside the others its jobs are enqueued anew.
 * **drain-snapshot**: a transaction of another session is open from before the enqueue to the end, so that no row
   version can be cleared away.
 * **bulk, callers**: from the call to its return, which is after the commit.
 * **pickup**: CLOCK_MONOTONIC, which all processes share; 20 jobs a second with ±40 % jitter.
+* **steady**: every job is sent at its instant, whether or not those before it are committed (blocking libraries: by 16
+  threads), until the time is over; the pickup times are those of jobs that ran up to five seconds later.
+* **naps**: `asyncio.sleep`, or `time.sleep` in a thread, with exactly so many slots for everybody.
+* **memory**: proportional set size of the worker and its children.
+* **trips**: requests that a client waits for (Query and Sync messages), counted by a proxy between worker and server.
 * **processor time**: read from the kernel's clocks of the worker (or the producer), and of all processes of the server
   together, over the span that is measured.
 * **commits**: transactions that the server counted in this database, read-only ones too, and those of start and stop.

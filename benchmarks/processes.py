@@ -31,12 +31,25 @@ def cpu_seconds(pid: int) -> float:
     return total
 
 
+def cpu_with_ended(pid: int) -> float:
+    """The same for a server: with those of its children that have ended."""
+    while True:
+        try:
+            ended = Path(f"/proc/{pid}/stat").read_text().rsplit(") ", 1)[1].split()
+            return cpu_seconds(pid) + (int(ended[13]) + int(ended[14])) / os.sysconf("SC_CLK_TCK")
+        except OSError:
+            pass  # a child has ended while we looked
+
+
 def memory(pid: int) -> float:
-    """Resident bytes."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) * 1024
-    raise Failed(f"process {pid} has ended")
+    """Bytes of a process and its children; pages that they share count once."""
+    total = 0.0
+    for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            total += int(line.split()[1]) * 1024
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        total += sum(memory(int(child)) for child in (task / "children").read_text().split())
+    return total
 
 
 def run_python(code: str, env: Mapping[str, str], python: str = sys.executable) -> str:

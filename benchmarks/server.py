@@ -16,7 +16,8 @@ from typing import Any
 import psycopg
 from tests import postgres_server
 
-from .processes import Failed, cpu_seconds
+from .harness import Figures
+from .processes import Failed, cpu_with_ended
 
 SOCKET = "BENCH_PG_SOCKET"  # in the environment of every child: where the server is
 # Files of the log are used again, as on a server that has run for a while, rather than made anew.
@@ -103,6 +104,14 @@ class Server:
         """What was written so far must not be written during the next measurement."""
         self._admin.execute("checkpoint")
 
+    def prepare(self, place: Path) -> None:
+        """As autovacuum would have done it by the time that a backlog has grown."""
+        self.run(place, b"vacuum analyze")
+        self.settle()
+
+    def meter(self, place: Path) -> PostgresMeter:
+        return PostgresMeter(self, place)
+
     def run(self, place: Path, statement: Any) -> None:
         with psycopg.connect(url(place), autocommit=True) as connection:
             connection.execute(statement)
@@ -116,12 +125,7 @@ class Server:
 
     def cpu(self) -> float:
         """Processor seconds of the server so far: its living processes, and those that have ended."""
-        while True:
-            try:
-                ended = Path(f"/proc/{self.pid}/stat").read_text().rsplit(") ", 1)[1].split()
-                return cpu_seconds(self.pid) + (int(ended[13]) + int(ended[14])) / os.sysconf("SC_CLK_TCK")
-            except OSError:
-                pass  # a session has ended while we looked
+        return cpu_with_ended(self.pid)
 
     def wal(self) -> int:
         """Bytes of write-ahead log so far."""
@@ -138,3 +142,26 @@ class Server:
         row = self._admin.execute(statement).fetchone()
         assert row is not None
         return row[0]
+
+
+class PostgresMeter:
+    """What the server spends on one database: commits from its making on, the rest from `begin`."""
+
+    def __init__(self, server: Server, place: Path) -> None:
+        self._server = server
+        self._place = place
+        self._commits = server.commits(place)
+        self.begin()
+
+    def begin(self) -> None:
+        self._cpu, self._wal = self._server.cpu(), self._server.wal()
+
+    def span(self, jobs: float) -> Figures:
+        return {
+            "server_us": (self._server.cpu() - self._cpu) / jobs * 1e6,
+            "wal_bytes": (self._server.wal() - self._wal) / jobs,
+        }
+
+    def whole(self, jobs: float) -> Figures:
+        """When those who worked are gone: what a session did is known for certain only then."""
+        return {"commits": (self._server.commits(self._place) - self._commits) / jobs}

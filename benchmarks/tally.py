@@ -12,7 +12,7 @@ import threading
 import time
 from pathlib import Path
 
-MOST_TIMES = 8192
+MOST_TIMES = 65536
 COUNT, FIRST, TIMES = 0, 1, 2
 SIZE = 8 * (TIMES + MOST_TIMES)
 

@@ -109,7 +109,7 @@ def import_time(bench: Bench, peer: Peer) -> Figures:
         before, began = len(sys.modules), time.perf_counter()
         import {peer.module}
         print(json.dumps([(time.perf_counter() - began) * 1e3, len(sys.modules) - before]))"""
-    answers = [json.loads(processes.run_python(code, {})) for _ in range(bench.sizes.imports)]
+    answers = [json.loads(processes.run_python(code, {}, peer.python)) for _ in range(bench.sizes.imports)]
     return {"import_ms": statistics.median(answer[0] for answer in answers), "modules": answers[0][1]}
 
 
@@ -121,7 +121,7 @@ WORKLOADS = (
         "No-op jobs enqueued beforehand, one worker process",
         ("rate", "worker_us", "commits", "wal_bytes"),
         drain,
-        (Target("rate", 15_000), Target("rate", 5, beside=("drain", HUEY))),
+        (Target("rate", 15_000), Target("rate", 8, beside=("drain", HUEY))),
     ),
     Workload(
         "drain-backlog",

@@ -136,7 +136,7 @@ PEERS = [
         title="Chancy",
         version="0.26.0",
         module="jobs_chancy",
-        requirements=("chancy[cli]==0.26.0",),
+        requirements=("chancy[cli]==0.26.0", "psycopg[binary]==3.3.8"),
         left="select count(*) from chancy_jobs where state in ('pending', 'running', 'retrying')",
         failed="select count(*) from chancy_jobs where state = 'failed'",
         default="nothing set (heartbeat_timeout 90 s, recovery every 60 s)",

@@ -23,15 +23,30 @@ PEERS = {
     "pgqueuer": "pgqueuer",
     "awa-pg": "awa_pg",
     "procrastinate": "procrastinate",
+    "chancy": "chancy",
+    "saq-postgres": "saq_postgres",
+    "celery": "celery",
+    "dramatiq": "dramatiq",
+    "arq": "arq",
+    "rq": "rq",
+    "saq-redis": "saq_redis",
+    "huey-redis": "huey_redis",
 }
 TALLY = "BENCH_TALLY"  # the folder of the tallies, in every child's environment
+
+# Workloads that ask nothing special of a library. A peer takes away what it cannot do, and adds what it can.
+COMMON = frozenset({
+    "drain", "drain-two", "drain-four", "bulk", "caller-1", "callers-16", "callers-64", "callers-100",
+    "steady-500", "steady-5000", "naps-10", "naps-100", "naps-1000", "payload-100", "payload-10k", "payload-100k",
+    "failures", "memory", "start-up", "idle", "import",
+})  # fmt: skip
 
 
 class Producer(Protocol):
     """Enqueues, in a process of its own. Every method answers with the number of jobs, once they are committed."""
 
-    def bulk(self, jobs: int) -> int:
-        """Many at once, by the call that the library has for it."""
+    def bulk(self, jobs: int, task: str = "noop", size: int = 0) -> int:
+        """Many at once, by the call that the library has for it; with a payload of so many bytes."""
         ...
 
     def callers(self, callers: int, seconds: float) -> int:
@@ -40,6 +55,10 @@ class Producer(Protocol):
 
     def paced(self, jobs: int, rate: float) -> int:
         """At a steady pace, with some jitter, jobs that carry the instant just before their enqueue."""
+        ...
+
+    def steady(self, jobs: int, rate: float) -> int:
+        """A stream that does not wait for its own commits; it ends on time, and answers with what it sent."""
         ...
 
     def beside_worker(self, jobs: int, rate: float, slots: int) -> int:
@@ -75,6 +94,10 @@ class Peer(Protocol):
 
     def worker(self, queues: dict[str, int]) -> list[str]:
         """The command line of one worker process for these queues and slots."""
+        ...
+
+    def slotted(self, slots: int) -> list[str]:
+        """The same with exactly so many slots, whatever is best for no-op jobs."""
         ...
 
     def unfinished(self, place: Path) -> int:

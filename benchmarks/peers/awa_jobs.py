@@ -16,6 +16,7 @@ import awa
 from ..tally import Tally
 from . import TALLY
 from .postgres import URL
+from .producing import NAP
 
 
 @dataclasses.dataclass
@@ -26,6 +27,25 @@ class Noop:
 @dataclasses.dataclass
 class Stamp:
     sent: int
+
+
+@dataclasses.dataclass
+class Nap:
+    number: int
+
+
+@dataclasses.dataclass
+class Fail:
+    number: int
+
+
+@dataclasses.dataclass
+class Carry:
+    number: int
+    pad: str
+
+
+TASKS = {"noop": Noop, "stamp": Stamp, "nap": Nap, "fail": Fail, "carry": Carry}
 
 
 async def work(slots: int, claimers: int, batch: int) -> None:
@@ -40,6 +60,21 @@ async def work(slots: int, claimers: int, batch: int) -> None:
     async def stamp(job: Any) -> None:
         now = time.monotonic_ns()
         tally.pickup(job.args.sent, now)
+
+    @client.task(Nap, queue="default")
+    async def nap(job: Any) -> None:
+        await asyncio.sleep(NAP)
+        tally.tick()
+
+    @client.task(Fail, queue="default")
+    async def fail(job: Any) -> None:
+        tally.tick()
+        if job.args.number % 2:
+            raise RuntimeError("as asked")
+
+    @client.task(Carry, queue="default")
+    async def carry(job: Any) -> None:
+        tally.tick()
 
     ended = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)

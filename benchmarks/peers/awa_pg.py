@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import pace
 from .postgres import URL, PostgresPeer
+from .producing import Arguments, AsyncProducer
 
 CLAIMERS = 2
 BATCH = 512
@@ -54,21 +53,18 @@ class Awa(PostgresPeer):
 
     @contextlib.contextmanager
     def producer(self) -> Iterator[AwaProducer]:
-        with asyncio.Runner() as runner:
-            producer = AwaProducer(runner)
-            runner.run(producer.open())
+        with asyncio.Runner() as runner, AwaProducer(runner) as producer:
             yield producer
-            runner.run(producer.close())
 
 
-class AwaProducer:
+class AwaProducer(AsyncProducer):
     def __init__(self, runner: asyncio.Runner) -> None:
+        super().__init__(runner)
         import awa
 
         from . import awa_jobs
 
-        self._runner = runner
-        self._jobs = awa_jobs
+        self._tasks = awa_jobs.TASKS
         self._make: Any = awa.AsyncClient
 
     async def open(self) -> None:
@@ -77,35 +73,13 @@ class AwaProducer:
     async def close(self) -> None:
         await self._client.close()
 
-    def bulk(self, jobs: int) -> int:
-        async def send() -> int:
-            calls = [self._jobs.Noop(number) for number in range(jobs)]
-            return int(await self._client.enqueue_many_copy(calls, queue="default"))
+    async def one(self, task: str, arguments: Arguments) -> None:
+        await self._client.insert(self._tasks[task](**arguments), queue="default")
 
-        return self._runner.run(send())
-
-    def callers(self, callers: int, seconds: float) -> int:
-        async def call() -> int:
-            count = 0
-            while time.monotonic() < until:
-                await self._client.insert(self._jobs.Noop(count), queue="default")
-                count += 1
-            return count
-
-        async def all_calls() -> int:
-            return sum(await asyncio.gather(*(call() for _ in range(callers))))
-
-        until = time.monotonic() + seconds
-        return self._runner.run(all_calls())
-
-    def paced(self, jobs: int, rate: float) -> int:
-        async def send() -> int:
-            for wait in pace.waits(jobs, rate):
-                await asyncio.sleep(wait)
-                await self._client.insert(self._jobs.Stamp(time.monotonic_ns()), queue="default")
-            return jobs
-
-        return self._runner.run(send())
+    async def many(self, task: str, every: Iterator[Arguments]) -> int:
+        make = self._tasks[task]
+        tries = {"max_attempts": 1} if task == "fail" else {}
+        return int(await self._client.enqueue_many_copy([make(**each) for each in every], queue="default", **tries))
 
 
 peer = Awa()

@@ -12,13 +12,12 @@ import contextlib
 import signal
 import sqlite3
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from . import TALLY, pace
+from . import COMMON, TALLY
+from .producing import Arguments, ThreadProducer
 
 # One thread: all threads of a consumer share one connection and one lock, so that more of them only wait for it.
 # Measured here, jobs/s: 1 thread 3,360–3,880, 2 threads 2,540–2,790, 10 threads 2,110–2,700, 1 process 3,380–3,520.
@@ -29,7 +28,7 @@ class HueySQLite:
     name = "huey-sqlite"
     title = "Huey on SQLite"
     module = "huey"
-    does = frozenset({"drain", "drain-two", "bulk", "callers-100", "caller-1", "pickup-across", "idle", "import"})
+    does = (COMMON | {"pickup-across"}) - {"naps-1000", "steady-5000"}
     share = 0.08
     stop = signal.SIGINT
     python = sys.executable
@@ -55,8 +54,11 @@ class HueySQLite:
         return place / "huey.db"
 
     def worker(self, queues: dict[str, int]) -> list[str]:
-        consumer = Path(sys.executable).with_name("huey_consumer")
-        return [str(consumer), "benchmarks.peers.huey_jobs.huey", "-k", "thread", "-w", WORKERS, "-q", "-n"]
+        return self.slotted(int(WORKERS))
+
+    def slotted(self, slots: int) -> list[str]:
+        consumer = Path(self.python).with_name("huey_consumer")
+        return [str(consumer), "benchmarks.peers.huey_jobs.huey", "-k", "thread", "-w", str(slots), "-q", "-n"]
 
     def unfinished(self, place: Path) -> int:
         with contextlib.closing(sqlite3.connect(self.database(place))) as db:
@@ -70,45 +72,19 @@ class HueySQLite:
         yield HueyProducer()
 
 
-class HueyProducer:
+class HueyProducer(ThreadProducer):
     def __init__(self) -> None:
         from . import huey_jobs
 
         self._jobs = huey_jobs
         _ = huey_jobs.huey.storage.conn  # open
 
-    def bulk(self, jobs: int) -> int:
+    def one(self, task: str, arguments: Arguments) -> None:
+        getattr(self._jobs, task)(**arguments)
+
+    def many(self, task: str, every: Iterator[Arguments]) -> int:
         """`.map` is what it has; it enqueues one by one."""
-        self._jobs.noop.map(range(jobs))
-        return jobs
-
-    def callers(self, callers: int, seconds: float) -> int:
-        counts = [0] * callers
-        until = time.monotonic() + seconds
-
-        def call(number: int) -> None:
-            while time.monotonic() < until:
-                self._jobs.noop(number)
-                counts[number] += 1
-
-        if callers == 1:
-            call(0)
-            return counts[0]
-        threads = [threading.Thread(target=call, args=(number,)) for number in range(callers)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return sum(counts)
-
-    def paced(self, jobs: int, rate: float) -> int:
-        for wait in pace.waits(jobs, rate):
-            time.sleep(wait)
-            self._jobs.stamp(time.monotonic_ns())
-        return jobs
-
-    def beside_worker(self, jobs: int, rate: float, slots: int) -> int:
-        raise NotImplementedError("Huey's consumer is a process of its own")
+        return len(getattr(self._jobs, task).map(tuple(each.values()) for each in every))
 
 
 peer = HueySQLite()

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import pace
 from .postgres import POOL, URL, PostgresPeer
+from .producing import Arguments, AsyncProducer
 
 # Measured here beside other load, jobs/s with one connection | with a pool of 4, which lets finishes run beside the
 # next dequeue: batch 10 (the default) 4,200; 200: 12,900–14,800 | 12,600–15,600; 500: 8,900–13,400 | 13,300–16,700;
@@ -30,7 +30,7 @@ class PgQueuerPeer(PostgresPeer):
         return {
             "version": ", ".join(self.requirements).replace("==", " "),
             "worker": f"`pgqueuer.run(…, batch_size={BATCH})`, one process, uvloop, a pool of 4",
-            "producer": f"`enqueue` of lists; of one job over one connection, with 100 callers over a pool of {POOL}",
+            "producer": f"`enqueue` of lists; of one job over one connection, with many callers over a pool of {POOL}",
             "job": "async def, no-op",
         }
 
@@ -49,21 +49,19 @@ class PgQueuerPeer(PostgresPeer):
         # Not by its command: with the typer that it asks for, `pgq run` of 1.6.0 fails in reading its own log level.
         return [self.python, "-m", "benchmarks.peers.pgqueuer_jobs", str(BATCH)]
 
+    def slotted(self, slots: int) -> list[str]:
+        """`max_concurrent_tasks`, which must be at least two batches."""
+        return [self.python, "-m", "benchmarks.peers.pgqueuer_jobs", str(min(BATCH, slots // 2)), str(slots)]
+
     @contextlib.contextmanager
     def producer(self) -> Iterator[PgQueuerProducer]:
         import uvloop
 
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            producer = PgQueuerProducer(runner)
-            runner.run(producer.open())
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner, PgQueuerProducer(runner) as producer:
             yield producer
-            runner.run(producer.close())
 
 
-class PgQueuerProducer:
-    def __init__(self, runner: asyncio.Runner) -> None:
-        self._runner = runner
-
+class PgQueuerProducer(AsyncProducer):
     async def open(self) -> None:
         import asyncpg
         from pgqueuer.queries import Queries
@@ -72,41 +70,32 @@ class PgQueuerProducer:
         self._pool: Any = await asyncpg.create_pool(os.environ[URL], min_size=POOL, max_size=POOL)
         self._one = Queries.from_asyncpg_connection(self._connection)
         self._many = Queries.from_asyncpg_pool(self._pool)
+        self.alone()
 
     async def close(self) -> None:
         await self._connection.close()
         await self._pool.close()
 
-    def bulk(self, jobs: int) -> int:
-        async def send() -> int:
-            payloads = [b'{"number":%d}' % number for number in range(jobs)]
-            return len(await self._one.enqueue(["noop"] * jobs, payloads, [0] * jobs))
+    def alone(self) -> None:
+        self._queries = self._one
 
-        return self._runner.run(send())
+    def together(self) -> None:
+        self._queries = self._many
 
-    def callers(self, callers: int, seconds: float) -> int:
-        async def call() -> int:
-            count = 0
-            while time.monotonic() < until:
-                await queries.enqueue("noop", b'{"number":%d}' % count)
-                count += 1
-            return count
+    async def one(self, task: str, arguments: Arguments) -> None:
+        await self._queries.enqueue(task, _encode(arguments))
 
-        async def all_calls() -> int:
-            return sum(await asyncio.gather(*(call() for _ in range(callers))))
+    async def many(self, task: str, every: Iterator[Arguments]) -> int:
+        payloads = [_encode(each) for each in every]
+        return len(await self._one.enqueue([task] * len(payloads), payloads, [0] * len(payloads)))
 
-        queries = self._one if callers == 1 else self._many
-        until = time.monotonic() + seconds
-        return self._runner.run(all_calls())
 
-    def paced(self, jobs: int, rate: float) -> int:
-        async def send() -> int:
-            for wait in pace.waits(jobs, rate):
-                await asyncio.sleep(wait)
-                await self._one.enqueue("stamp", b"%d" % time.monotonic_ns())
-            return jobs
-
-        return self._runner.run(send())
+def _encode(arguments: Arguments) -> bytes:
+    """It carries bytes: what a user would write, and the quicker way for one number."""
+    if len(arguments) == 1:
+        ((name, number),) = arguments.items()
+        return b'{"%b":%d}' % (name.encode(), number)
+    return json.dumps(arguments).encode()
 
 
 peer = PgQueuerPeer()

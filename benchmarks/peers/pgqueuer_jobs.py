@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import sys
 import time
@@ -18,6 +20,7 @@ from pgqueuer.models import Job
 from ..tally import Tally
 from . import TALLY
 from .postgres import URL
+from .producing import NAP
 
 tally = Tally(Path(os.environ[TALLY]))
 
@@ -35,7 +38,25 @@ async def worker() -> AsyncIterator[PgQueuer]:
     async def stamp(job: Job) -> None:
         now = time.monotonic_ns()
         assert job.payload is not None
-        tally.pickup(int(job.payload), now)
+        tally.pickup(json.loads(job.payload)["sent"], now)
+
+    @queuer.entrypoint("nap")
+    async def nap(job: Job) -> None:
+        await asyncio.sleep(NAP)
+        tally.tick()
+
+    @queuer.entrypoint("fail")
+    async def fail(job: Job) -> None:
+        tally.tick()
+        assert job.payload is not None
+        if json.loads(job.payload)["number"] % 2:
+            raise RuntimeError("as asked")
+
+    @queuer.entrypoint("carry")
+    async def carry(job: Job) -> None:
+        assert job.payload is not None
+        json.loads(job.payload)
+        tally.tick()
 
     try:
         yield queuer
@@ -44,4 +65,5 @@ async def worker() -> AsyncIterator[PgQueuer]:
 
 
 if __name__ == "__main__":
-    uvloop.run(pgqueuer.run(worker, batch_size=int(sys.argv[1])))
+    most = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    uvloop.run(pgqueuer.run(worker, batch_size=int(sys.argv[1]), max_concurrent_tasks=most))

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from .. import venvs
-from . import TALLY
+from . import COMMON, TALLY
 
 URL = "BENCH_PG_URL"  # in the environment of its producer and workers
 POOL = 16  # connections of a producer with many callers, for peers that need one per call
@@ -19,7 +19,8 @@ class PostgresPeer:
     left: str  # a query: how many jobs are not finished
     share = 1.0
     stop = signal.SIGTERM
-    does = frozenset({"drain", "drain-two", "bulk", "callers-100", "caller-1", "pickup"})
+    does = COMMON | {"pickup", "trips"}
+    storage = "postgres"
 
     @property
     def python(self) -> str:
@@ -29,6 +30,12 @@ class PostgresPeer:
         from .. import server
 
         return {URL: server.url(place), TALLY: str(place / "tally")}
+
+    def slotted(self, slots: int) -> list[str]:
+        return self.worker({"default": slots})
+
+    def worker(self, queues: dict[str, int]) -> list[str]:
+        raise NotImplementedError
 
     def database(self, place: Path) -> Path | None:
         return None

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from . import TALLY, pace
+from . import TALLY
 from .postgres import POOL, PostgresPeer
+from .producing import Arguments, AsyncProducer
 
 CONCURRENCY = 20
 BULK = 5_000
@@ -44,24 +45,24 @@ class Procrastinate(PostgresPeer):
         asyncio.run(install())
 
     def worker(self, queues: dict[str, int]) -> list[str]:
+        return self.slotted(CONCURRENCY)
+
+    def slotted(self, slots: int) -> list[str]:
         app = "benchmarks.peers.procrastinate_jobs.app"
-        worker = ["worker", "-c", str(CONCURRENCY), "-q", ",".join(queues)]
+        worker = ["worker", "-c", str(slots), "-q", "default"]
         return [self.python, "-m", "procrastinate", "--log-level", "warning", "--app", app, *worker]
 
     @contextlib.contextmanager
     def producer(self) -> Iterator[ProcrastinateProducer]:
-        with asyncio.Runner() as runner:
-            producer = ProcrastinateProducer(runner)
-            runner.run(producer.open())
+        with asyncio.Runner() as runner, ProcrastinateProducer(runner) as producer:
             yield producer
-            runner.run(producer.close())
 
 
-class ProcrastinateProducer:
+class ProcrastinateProducer(AsyncProducer):
     def __init__(self, runner: asyncio.Runner) -> None:
+        super().__init__(runner)
         from . import procrastinate_jobs
 
-        self._runner = runner
         self._jobs: Any = procrastinate_jobs
 
     async def open(self) -> None:
@@ -70,38 +71,14 @@ class ProcrastinateProducer:
     async def close(self) -> None:
         await self._jobs.app.close_async()
 
-    def bulk(self, jobs: int) -> int:
-        async def send() -> int:
-            sent = 0
-            for start in range(0, jobs, BULK):
-                numbers = range(start, min(jobs, start + BULK))
-                sent += len(await self._jobs.noop.batch_defer_async(*({"number": number} for number in numbers)))
-            return sent
+    async def one(self, task: str, arguments: Arguments) -> None:
+        await getattr(self._jobs, task).defer_async(**arguments)
 
-        return self._runner.run(send())
-
-    def callers(self, callers: int, seconds: float) -> int:
-        async def call() -> int:
-            count = 0
-            while time.monotonic() < until:
-                await self._jobs.noop.defer_async(number=count)
-                count += 1
-            return count
-
-        async def all_calls() -> int:
-            return sum(await asyncio.gather(*(call() for _ in range(callers))))
-
-        until = time.monotonic() + seconds
-        return self._runner.run(all_calls())
-
-    def paced(self, jobs: int, rate: float) -> int:
-        async def send() -> int:
-            for wait in pace.waits(jobs, rate):
-                await asyncio.sleep(wait)
-                await self._jobs.stamp.defer_async(sent=time.monotonic_ns())
-            return jobs
-
-        return self._runner.run(send())
+    async def many(self, task: str, every: Iterator[Arguments]) -> int:
+        sent = 0
+        while batch := list(itertools.islice(every, BULK)):
+            sent += len(await getattr(self._jobs, task).batch_defer_async(*batch))
+        return sent
 
 
 peer = Procrastinate()

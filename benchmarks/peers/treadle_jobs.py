@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from pathlib import Path
@@ -10,6 +11,7 @@ from treadle import App
 
 from ..tally import Tally
 from . import TALLY
+from .producing import NAP
 
 app = App(os.environ["TREADLE_URL"])
 tally = Tally(Path(os.environ[TALLY]))
@@ -24,3 +26,21 @@ async def noop(number: int) -> None:
 async def stamp(sent: int) -> None:
     now = time.monotonic_ns()
     tally.pickup(sent, now)
+
+
+@app.task(name="nap")
+async def nap(number: int) -> None:
+    await asyncio.sleep(NAP)
+    tally.tick()
+
+
+@app.task(name="fail", retry=1)
+async def fail(number: int) -> None:
+    tally.tick()
+    if number % 2:
+        raise RuntimeError("as asked")
+
+
+@app.task(name="carry")
+async def carry(number: int, pad: str) -> None:
+    tally.tick()

@@ -18,7 +18,7 @@ class TreadlePostgres(PostgresPeer):
     title = "Treadle on PostgreSQL"
     module = "treadle"
     left = "select count(*) from treadle.job"
-    does = PostgresPeer.does | {"drain-million", "drain-snapshot"}
+    does = PostgresPeer.does | {"drain-million", "drain-scheduled", "drain-finished", "drain-snapshot", "idle-50"}
 
     def settings(self) -> dict[str, str]:
         return {
@@ -56,13 +56,31 @@ class TreadlePostgres(PostgresPeer):
             from generate_series(1, {jobs}) as n
         """
 
+    def scheduled(self, jobs: int) -> str:
+        """The same for jobs that are due tomorrow."""
+        return self.ready(jobs).replace("now() - interval '1 hour' + n", "now() + interval '1 day' + n")
+
+    def finished(self, jobs: int) -> str:
+        """The same for jobs that have ended: they are in the history."""
+        return f"""
+            insert into treadle.job_history (
+                seq, id, queue, task, args, run_at, created_at, started_at, finished_at, priority, format, pinned,
+                attempt, crashes, snoozes, throttles, error_count, state, pod, slot, token, finished_token
+            )
+            select
+                -n,
+                ('018e' || lpad(to_hex(n / 65536), 4, '0') || '-' || lpad(to_hex(n % 65536), 4, '0')
+                    || '-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid,
+                'default', 'noop', '{{"number":' || n || '}}', then, then, then, then + interval '1 millisecond', 0, 1,
+                false, 1, 0, 0, 0, 0, 'succeeded', 'pod', 'slot', 'token', 'token'
+            from generate_series(1, {jobs}) as n,
+                lateral (select now() - interval '1 hour' + n * interval '1 millisecond') as at (then)
+        """
+
     @contextlib.contextmanager
     def producer(self) -> Iterator[TreadleProducer]:
-        with asyncio.Runner() as runner:
-            producer = TreadleProducer(runner)
-            runner.run(producer.open())
+        with asyncio.Runner() as runner, TreadleProducer(runner) as producer:
             yield producer
-            runner.run(producer.close())
 
 
 peer = TreadlePostgres()

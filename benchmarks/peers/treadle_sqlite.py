@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-from . import TALLY, pace
+from . import COMMON, TALLY
+from .producing import Arguments, AsyncProducer
 
 APP = "benchmarks.peers.treadle_jobs:app"
 SETTLE = 1.0
@@ -22,10 +23,7 @@ class TreadleSQLite:
     name = "treadle-sqlite"
     title = "Treadle on SQLite"
     module = "treadle"
-    does = frozenset({
-        "drain", "drain-backlog", "drain-two", "bulk", "callers-100", "caller-1", "pickup-same", "pickup-across",
-        "idle", "idle-50", "import",
-    })  # fmt: skip
+    does = COMMON | {"drain-backlog", "pickup-same", "pickup-across", "idle-50"}
     share = 1.0
     stop = signal.SIGTERM
     python = sys.executable
@@ -58,13 +56,17 @@ class TreadleSQLite:
         served = ",".join(f"{name}:{slots}" for name, slots in queues.items())
         return [sys.executable, "-m", "treadle.cli", "worker", "-A", APP, "-q", served, "--log-level", "warning"]
 
+    def slotted(self, slots: int) -> list[str]:
+        return self.worker({"default": slots})
+
     def unfinished(self, place: Path) -> int:
         with contextlib.closing(sqlite3.connect(self.database(place))) as db:
             (count,) = db.execute(
                 "select (select count(*) from treadle_job where state = 'running') + "
-                "(select count(*) from treadle_job where state = 'ready' and queue = 'default' and task = ? "
+                "(select count(*) from treadle_job where state = 'ready' and queue = 'default' "
+                "and task in ('noop', 'stamp', 'nap', 'fail', 'carry') "
                 "and priority = 0 and run_at <= ?)",
-                ("noop", time.time()),
+                (time.time(),),
             ).fetchone()
         return int(count)
 
@@ -98,19 +100,16 @@ class TreadleSQLite:
 
     @contextlib.contextmanager
     def producer(self) -> Iterator[TreadleProducer]:
-        with asyncio.Runner() as runner:
-            producer = TreadleProducer(runner)
-            runner.run(producer.open())
+        with asyncio.Runner() as runner, TreadleProducer(runner) as producer:
             yield producer
-            runner.run(producer.close())
 
 
-class TreadleProducer:
+class TreadleProducer(AsyncProducer):
     def __init__(self, runner: asyncio.Runner) -> None:
+        super().__init__(runner)
         from . import treadle_jobs
 
         self._jobs = treadle_jobs
-        self._runner = runner
 
     async def open(self) -> None:
         await self._jobs.app.open()
@@ -118,44 +117,22 @@ class TreadleProducer:
     async def close(self) -> None:
         await self._jobs.app.close()
 
-    def bulk(self, jobs: int) -> int:
-        async def send() -> int:
-            return len(await self._jobs.app.enqueue_many(self._jobs.noop.bind(n) for n in range(jobs)))
+    async def one(self, task: str, arguments: Arguments) -> None:
+        await getattr(self._jobs, task).enqueue(**arguments)
 
-        return self._runner.run(send())
-
-    def callers(self, callers: int, seconds: float) -> int:
-        async def call() -> int:
-            count = 0
-            while time.monotonic() < until:
-                await self._jobs.noop.enqueue(count)
-                count += 1
-            return count
-
-        async def all_calls() -> int:
-            return sum(await asyncio.gather(*(call() for _ in range(callers))))
-
-        until = time.monotonic() + seconds
-        return self._runner.run(all_calls())
-
-    def paced(self, jobs: int, rate: float) -> int:
-        return self._runner.run(self._paced(jobs, rate))
+    async def many(self, task: str, every: Iterator[Arguments]) -> int:
+        bind = getattr(self._jobs, task).bind
+        return len(await self._jobs.app.enqueue_many(bind(**each) for each in every))
 
     def beside_worker(self, jobs: int, rate: float, slots: int) -> int:
         async def work() -> int:
             async with self._jobs.app.worker(queues={"default": slots}):
                 await asyncio.sleep(SETTLE)
-                sent = await self._paced(jobs, rate)
+                sent = await self.send_paced(jobs, rate)
                 await asyncio.sleep(SETTLE)
             return sent
 
         return self._runner.run(work())
-
-    async def _paced(self, jobs: int, rate: float) -> int:
-        for wait in pace.waits(jobs, rate):
-            await asyncio.sleep(wait)
-            await self._jobs.stamp.enqueue(time.monotonic_ns())
-        return jobs
 
 
 peer = TreadleSQLite()

@@ -210,9 +210,7 @@ class App(Registry, Watching):
         options mean is said at `treadle.web.Dashboard`."""
         from .web.dashboard import Dashboard
 
-        return Dashboard(
-            self, access=access, redact=redact, read_only=read_only, env=env, color=color, hosts=hosts
-        )
+        return Dashboard(self, access=access, redact=redact, read_only=read_only, env=env, color=color, hosts=hosts)
 
     async def __aenter__(self) -> App:
         await self._keeper.enter()

@@ -72,7 +72,7 @@ class Limits:
     children: int | None = None  # child processes; None: as many as there are processors
     child_calls: int = 1000  # after so many calls a child process gives way to a new one
     child_memory: int | None = None  # and when it has grown to so many bytes
-    suspects: int = 8  # jobs that have lost a worker, at once, each alone in a child process
+    suspects: int = 64  # jobs that have lost a worker, at once, each alone in a child process
     abandoned: int = 10  # runs that ignore their cancel; with so many, a worker starts anew
 
 
@@ -423,7 +423,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("child_memory", "a child process that has grown to so much gives way to a new one: `1GiB`", _size),
     Setting(
         "suspects",
-        "how many jobs that have lost a worker run at once, each alone in a child process",
+        "how many jobs that have lost a worker run at once, each alone in a child process; more than 8 only where a "
+        "quarter of the memory is free",
         _count,
         Limits().suspects,
     ),

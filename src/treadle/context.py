@@ -18,7 +18,7 @@ from .core import ids, names, payload
 from .core.duration import Duration, seconds
 from .core.errors import JobCancelled, JobFailed
 from .core.firing import META_FIRE_AT, META_SCHEDULE
-from .core.job import DEFAULT_MAX_ATTEMPTS, NO_TIMEOUT, ErrorEntry, Job, NewJob, State
+from .core.job import DEFAULT_MAX_ATTEMPTS, NO_TIMEOUT, Change, ErrorEntry, Job, NewJob, State
 from .core.outcome import Succeeded, Throttle
 from .core.partition import Partitions
 from .core.unique import Unique
@@ -199,6 +199,12 @@ class Door(Asked, Protocol):
     def run_sync(self, work: Coroutine[Any, Any, R]) -> R: ...
 
 
+class Declared(Protocol):
+    """What a task says shall follow its ends."""
+
+    def added(self, change: Change, job: Job) -> Change: ...
+
+
 class Handle(Generic[R_co]):
     """A job that was asked for. `id` names the job that stands for the request: with the outcome `duplicate` or
     `replaced` that is the job which was there already, with `kept` the one that there will be when that has ended."""
@@ -281,6 +287,8 @@ class Context(Reporting, Waiting, Generic[StateT]):
 
     __slots__ = (
         "_cancelled",
+        "_committed",
+        "_declared",
         "_door",
         "_follow_ups",
         "_job",
@@ -305,8 +313,12 @@ class Context(Reporting, Waiting, Generic[StateT]):
         max_attempts: int | None = None,
         door: Door | None = None,
         notebook: Notebook | None = None,
+        declared: Declared | None = None,
+        committed: Callable[[Succeeded], None] | None = None,
     ) -> None:
         self._job = job
+        self._committed = committed
+        self._declared = declared
         self._cancelled = cancelled
         self._stopping = stopping
         self._remaining = remaining
@@ -487,9 +499,15 @@ class Context(Reporting, Waiting, Generic[StateT]):
             raise RuntimeError("the success of this run is committed already: one transaction for each run")
         return self._job
 
+    def followed(self, change: Change) -> Change:
+        """The finish, with what the task declares for it."""
+        return change if self._declared is None else self._declared.added(change, self._job)
+
     def settled(self, outcome: Succeeded) -> None:
         """For a transaction that has committed."""
         self._settled = outcome
+        if self._committed is not None:
+            self._committed(outcome)
 
     @property
     def outcome(self) -> Succeeded | None:

@@ -7,6 +7,9 @@ from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any
 
+from msgspec import UNSET
+
+from .core import lifecycle
 from .core.errors import ClaimLost, StorageUnavailable
 from .core.job import Change
 from .ports import Applied, Storage
@@ -27,13 +30,21 @@ class StorageDesk:
     def transact_async(self, connection: object) -> AbstractAsyncContextManager[Any]:
         return self._storage().transact_async(connection)
 
-    def apply(self, connection: object, change: Change) -> None:
-        (answer,) = self._storage().borrow(connection).apply((change,))
-        _check(change, answer)
+    def apply(self, connection: object, change: Change) -> Change:
+        borrowed = self._storage().borrow(connection)
+        (answer,) = borrowed.apply((change,))
+        if answer.kept is not UNSET:  # the row is ours from here on: the second answer is about the same
+            change = lifecycle.take_over(change, answer.kept)
+            (answer,) = borrowed.apply((change,))
+        return _checked(change, answer)
 
-    async def apply_async(self, connection: object, change: Change) -> None:
-        (answer,) = await self._storage().borrow_async(connection).apply((change,))
-        _check(change, answer)
+    async def apply_async(self, connection: object, change: Change) -> Change:
+        borrowed = self._storage().borrow_async(connection)
+        (answer,) = await borrowed.apply((change,))
+        if answer.kept is not UNSET:
+            change = lifecycle.take_over(change, answer.kept)
+            (answer,) = await borrowed.apply((change,))
+        return _checked(change, answer)
 
     async def committed(self, change: Change) -> None:
         """Not every library tells of a commit; here it is known. Waking is a hint: its loss costs a poll."""
@@ -48,9 +59,9 @@ class StorageDesk:
             self._run_sync(self.committed(change))
 
 
-def _check(change: Change, answer: Applied) -> None:
+def _checked(change: Change, answer: Applied) -> Change:
     if answer.accepted and not answer.repeated:
-        return
+        return change
     if answer.error is not None:
         raise ClaimLost(f"job {change.id}: its success cannot be written: {answer.error}")
     raise ClaimLost(f"job {change.id} is no longer this run's: nothing of its transaction is written")

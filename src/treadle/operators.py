@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, Literal, Unpack
 
 from msgspec.structs import replace
@@ -22,6 +22,7 @@ from .core.duration import Duration, seconds
 from .core.errors import Conflict
 from .core.job import Change, Job, QueueChange, State
 from .core.logline import LogView
+from .core.mute import Mute, check_cause
 from .core.progress import ProgressView
 from .core.queue import Queue, QueueStats
 from .core.records import FailurePage, failure_view
@@ -169,8 +170,42 @@ class Jobs:
     async def failures(self, *, queue: str | None = None, task: str | None = None, limit: int = 50) -> FailurePage:
         """Failed jobs, grouped by cause (task, exception, place), the largest group first. Of the newest 10,000."""
         found = await self._client.ask(lambda storage: storage.failures(queue=queue, task=task, limit=limit))
-        groups = tuple(map(failure_view, found.groups))
+        mutes = {each.cause: each for each in await self._client.ask(lambda storage: storage.mutes())}
+        groups = tuple(failure_view(group, mutes.get(group.cause)) for group in found.groups)
         return FailurePage(groups=groups, looked_at=found.looked_at, capped=found.capped)
+
+    async def mute(
+        self,
+        cause: str,
+        until: datetime | Duration | None = None,
+        *,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        """People know of this cause of failures (`FailureView.cause`): it is folded, and left out of what is shown
+        first. Until a moment or for so long; without, until it is unmuted. No job is changed."""
+        check_cause(cause)
+        if reason is not None:
+            names.check_reason(reason)
+        now = await self._client.ask(lambda storage: storage.time())
+        if isinstance(until, datetime):
+            end: float | None = instant(until, "until")
+        else:
+            end = None if until is None else now + seconds(until, "until")
+        if end is not None and end <= now:
+            raise ValueError("until is over already")
+        detail = "" if end is None else f"until {datetime.fromtimestamp(end, UTC):%Y-%m-%d %H:%M:%S}Z"
+        line = AuditLine(id=new_id(), act="jobs.mute", subject=cause, by=by, reason=reason, detail=detail)
+        wanted = Mute(cause=cause, until=end, who=by)
+        await self._client.ask(lambda storage: storage.mute(wanted, line=line))
+
+    async def unmute(self, cause: str, *, by: str | None = None, reason: str | None = None) -> bool:
+        """Show it first again; whether it was muted."""
+        check_cause(cause)
+        if reason is not None:
+            names.check_reason(reason)
+        line = AuditLine(id=new_id(), act="jobs.unmute", subject=cause, by=by, reason=reason)
+        return await self._client.ask(lambda storage: storage.unmute(cause, line=line))
 
     async def remove(self, job_id: str, *, by: str | None = None, reason: str | None = None) -> RemoveAnswer:
         """Forget an ended job. One that is alive is cancelled instead, and the answer says so; JobNotFound."""
@@ -269,6 +304,19 @@ class Jobs:
 
     def failures_sync(self, *, queue: str | None = None, task: str | None = None, limit: int = 50) -> FailurePage:
         return self._client.run_sync(self.failures(queue=queue, task=task, limit=limit))
+
+    def mute_sync(
+        self,
+        cause: str,
+        until: datetime | Duration | None = None,
+        *,
+        by: str | None = None,
+        reason: str | None = None,
+    ) -> None:
+        self._client.run_sync(self.mute(cause, until, by=by, reason=reason))
+
+    def unmute_sync(self, cause: str, *, by: str | None = None, reason: str | None = None) -> bool:
+        return self._client.run_sync(self.unmute(cause, by=by, reason=reason))
 
     def remove_sync(self, job_id: str, *, by: str | None = None, reason: str | None = None) -> RemoveAnswer:
         return self._client.run_sync(self.remove(job_id, by=by, reason=reason))

@@ -37,6 +37,7 @@ from .core.job import Change, Job, NewJob, QueueChange, State
 from .core.limit import Bucket, Take, Taken
 from .core.lock import Lock
 from .core.logline import LogLine
+from .core.mute import Mute
 from .core.operation import Operation
 from .core.pod import Held, Pod, PodCard, PodStats, Wish
 from .core.progress import Checkpoint, Report, Reported
@@ -623,6 +624,19 @@ class Storage(Protocol):
         self, *, queue: str | None = None, task: str | None = None, limit: int = 50, most: int = LOOKED_AT
     ) -> Failures:
         """Failed jobs, grouped by cause: the largest groups, at most `limit`, of the newest `most` failures."""
+        ...
+
+    async def mutes(self) -> Sequence[Mute]:
+        """The causes of failures that are muted now, in their order."""
+        ...
+
+    async def mute(self, mute: Mute, *, line: AuditLine | None = None) -> None:
+        """Mute a cause, in the place of an earlier mute of it; `at` is the storage's clock. With a `line` that the
+        audit has, it was written before: so it is with the next verb."""
+        ...
+
+    async def unmute(self, cause: str, *, line: AuditLine | None = None) -> bool:
+        """End it; whether it was muted."""
         ...
 
     # Operations and the audit ----------------------------------------------------------------------------------------

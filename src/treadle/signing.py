@@ -54,11 +54,12 @@ def verify(
     if not all(secrets):
         raise ValueError("an empty secret would let everybody in")
     expected = [_SCHEME + _digest(each, timestamp, token, body) for each in secrets]
-    if not sum(hmac.compare_digest(each.encode(), given.encode()) for each in expected):  # all, at the same cost
+    told = given.encode("utf-8", "replace")
+    if not sum(hmac.compare_digest(each.encode(), told) for each in expected):  # all, at the same cost
         raise BadSignature("the signature is not that of this body")
     if abs((time.time() if now is None else now) - int(timestamp)) > tolerance:
         raise BadSignature("the request is too old, or from the future")
 
 
 def _digest(secret: str, timestamp: str, token: str, body: bytes) -> str:
-    return hmac.new(secret.encode(), f"{timestamp}.{token}.".encode() + body, "sha256").hexdigest()
+    return hmac.new(secret.encode(), f"{timestamp}.{token}.".encode("utf-8", "replace") + body, "sha256").hexdigest()

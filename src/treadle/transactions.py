@@ -28,12 +28,13 @@ from .core.outcome import Succeeded
 
 
 class Desk(Protocol):
-    """What a transaction asks of the outside. `apply` raises ClaimLost for a Change that is not accepted."""
+    """What a transaction asks of the outside. `apply` answers with the Change that was written: what is kept
+    behind the job takes over with it. It raises ClaimLost for one that is not accepted."""
 
     def transact(self, connection: object) -> AbstractContextManager[Any]: ...
     def transact_async(self, connection: object) -> AbstractAsyncContextManager[Any]: ...
-    def apply(self, connection: object, change: Change) -> None: ...
-    async def apply_async(self, connection: object, change: Change) -> None: ...
+    def apply(self, connection: object, change: Change) -> Change: ...
+    async def apply_async(self, connection: object, change: Change) -> Change: ...
     async def committed(self, change: Change) -> None: ...
     def committed_sync(self, change: Change) -> None: ...
 
@@ -52,7 +53,7 @@ async def finish_within_async(desk: Desk, connection: object, job: Job, settle: 
         transaction = Transaction(own)
         yield transaction
         outcome, change = _finish(job, transaction, settle)
-        await desk.apply_async(own, change)
+        change = await desk.apply_async(own, change)
     settle.settled(outcome)
     await desk.committed(change)
 
@@ -63,7 +64,7 @@ def finish_within(desk: Desk, connection: object, job: Job, settle: _Settle) -> 
         transaction = Transaction(own)
         yield transaction
         outcome, change = _finish(job, transaction, settle)
-        desk.apply(own, change)
+        change = desk.apply(own, change)
     settle.settled(outcome)
     desk.committed_sync(change)
 
@@ -75,6 +76,7 @@ class _Settle(Protocol):
     def follow_ups(self) -> tuple[NewJob, ...]: ...
     @property
     def new_meta(self) -> str | None: ...
+    def followed(self, change: Change) -> Change: ...
     def settled(self, outcome: Succeeded) -> None: ...
 
 
@@ -83,4 +85,6 @@ def _finish(job: Job, transaction: Transaction, settle: _Settle) -> tuple[Succee
     text = None if transaction.result is None else payload.encode(transaction.result, what="result")
     outcome = Succeeded(text, None, settle.follow_ups)
     change = lifecycle.finish(job, outcome, Retry(), 0.0)
-    return outcome, change if settle.new_meta is None else replace(change, meta=settle.new_meta)
+    if settle.new_meta is not None:
+        change = replace(change, meta=settle.new_meta)
+    return outcome, settle.followed(change)

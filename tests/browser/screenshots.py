@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import linecache
 import os
 import sys
 import tempfile
 from pathlib import Path
+from types import ModuleType
 
 from playwright.sync_api import Page, sync_playwright
 
-from . import scene
+from . import scene, shop
 from .conftest import ARGUMENTS, CHROMIUM
 from .stage import Stage
 
@@ -37,6 +39,16 @@ SHOTS = {
 }
 
 
+def of_the_shop() -> ModuleType:
+    """The same tasks as they would lie on a server: a traceback in a picture names no folder of whoever took it."""
+    path, module = "/srv/shop/tasks.py", ModuleType("shop.tasks")
+    source = Path(shop.__file__).read_text()
+    linecache.cache[path] = (len(source), None, source.splitlines(keepends=True), path)
+    sys.modules[module.__name__] = module
+    exec(compile(source, path, "exec"), module.__dict__)
+    return module
+
+
 def prepare(name: str, page: Page) -> None:
     if name == "dry-run":
         page.locator("input[name=id]").first.check()
@@ -52,6 +64,7 @@ def prepare(name: str, page: Page) -> None:
 
 def main(wanted: list[str]) -> int:
     FOLDER.mkdir(parents=True, exist_ok=True)
+    scene.shop = of_the_shop()  # type: ignore[assignment]
     with tempfile.TemporaryDirectory() as folder:
         stage = Stage(scene.make(f"sqlite:///{folder}/shop.db"), minutes=25 * 60)
         stage.start()

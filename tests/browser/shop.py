@@ -9,6 +9,7 @@ import time
 from treadle import App, Context, Registry, Retry
 
 log = logging.getLogger("shop")
+log.addHandler(logging.NullHandler())
 
 registry = Registry()
 
@@ -26,7 +27,7 @@ async def welcome(user_id: int, note: str = "") -> str:
 
 @registry.task(name="shop.mail.receipt", queue="mail", retry=Retry(max_attempts=1))
 async def receipt(order_id: int) -> str:
-    log.warning("rendering the receipt of order %s", order_id)
+    log.info("rendering the receipt of order %s", order_id)
     return f"receipt {order_id}"
 
 

@@ -18,8 +18,11 @@ import pytest
 from tests import postgres_server
 from treadle import App
 from treadle.cli.output import Output
+from treadle.core import answer as answering
+from treadle.core import filter as filters
 from treadle.core import firing, lifecycle, operation
 from treadle.core import schedule as scheduling
+from treadle.core.answer import NewAnswer
 from treadle.core.event import Event
 from treadle.core.job import QueueChange
 from treadle.core.limit import Take
@@ -31,7 +34,7 @@ from treadle.core.reading import Reading
 from treadle.core.record import Record, differing, returned
 from treadle.core.rollup import MINUTE, Rollup
 from treadle.core.schedule import Plan
-from treadle.ports import Storage
+from treadle.ports import Query, Storage
 from treadle.runtime.services.operator import work
 from treadle.storages.postgres import copy as postgres_copy
 from treadle.storages.sqlite import copy as sqlite_copy
@@ -161,6 +164,8 @@ async def fill_the_rest(storage: Storage) -> None:
     await storage.record([Event(id=a_token(), job=last.id, what="snoozed")])
     await storage.roll_up([Rollup(resolution=MINUTE, at=600.0, queue="mail", task="work", pod="p")])
     await storage.roll_up([Reading(resolution=MINUTE, at=600.0, pod="p")])
+    (running,) = (await storage.find(Query(filter=filters.parse("state:running"), limit=1))).jobs
+    assert await storage.open_answer(NewAnswer(id=answering.id_of("token"), job=running.id, claim=running.token or ""))
     for n in range(3):
         await storage.free("lock", (await storage.seize("lock", f"owner {n}", 10.0)).owner)
 

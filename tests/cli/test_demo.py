@@ -149,7 +149,8 @@ class TestTheWhole:
     def test_keep_says_where_and_what_to_do_there(self, played: Played) -> None:
         url = played.answer["url"]
         assert Path(url.removeprefix("sqlite:///")).is_file()
-        commands = [line.strip() for line in played.told if line.startswith("  treadle ")]
+        dashboard, *commands = [line.strip() for line in played.told if line.startswith("  treadle ")]
+        assert dashboard.startswith(f"treadle web --url {url}")
         assert len(commands) == 3
         for command in commands:
             done = subprocess.run(

@@ -32,10 +32,12 @@ class Kept(Transport):
 @pytest.fixture
 def sent() -> Iterator[Kept]:
     kept = Kept()
-    sentry_sdk.init(dsn="http://key@localhost/1", transport=kept, traces_sample_rate=1.0, default_integrations=False)
+    # Its integrations patch logging and frameworks, for good: the other tests of this process would see it.
+    plain: dict[str, Any] = {"default_integrations": False, "auto_enabling_integrations": False}
+    sentry_sdk.init(dsn="http://key@localhost/1", transport=kept, traces_sample_rate=1.0, **plain)
     yield kept
     sentry_sdk.get_client().close()
-    sentry_sdk.init()
+    sentry_sdk.init(**plain)
 
 
 async def test_an_error_names_its_job_and_never_its_arguments(sent: Kept) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from treadle.core.explain import Evidence, Explanation, explain
 from treadle.core.job import ErrorEntry, Job, RetryOverride, State
-from treadle.core.pod import Pod, PodCard, PodStats
+from treadle.core.pod import Descriptor, Pod, PodCard, PodStats
 from treadle.core.queue import Queue
 
 NOW = 1_700_000_000.0
@@ -46,6 +46,22 @@ def test_what_cannot_be_explained_is_said_to_be_so() -> None:
     assert codes(found) == ["unexplained"]
     assert "ready for 1m" in found.summary
     assert found.causes[0].remedy == "treadle doctor"
+
+
+def test_a_task_whose_executor_is_down_everywhere_says_why() -> None:
+    about = {"task send": Descriptor(executor="pool:thumbs")}
+    broken = PodStats(troubles={"pool:thumbs": "pool thumbs: a worker ended: exit code 3"})
+
+    def pod(label: str, stats: PodStats | None) -> Pod:
+        found = a_pod(label, stats=stats)
+        return msgspec.structs.replace(found, card=msgspec.structs.replace(found.card, about=about))
+
+    found = told(pods=[pod("a", broken), pod("b", broken)])
+    assert codes(found) == ["executor-down"]
+    assert "a: pool thumbs: a worker ended: exit code 3" in found.summary
+    assert found.blocked
+    for well in (pod("b", PodStats()), pod("b", None), a_pod("b", stats=broken)):
+        assert codes(told(pods=[pod("a", broken), well])) == ["unexplained"]
 
 
 def test_a_paused_queue_names_who_when_why_and_how_to_resume() -> None:

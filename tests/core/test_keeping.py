@@ -217,3 +217,11 @@ def test_once_per_period_is_the_first_of_each_window() -> None:
 def test_options_that_contradict_each_other_are_refused(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         Unique(**options)
+
+
+def test_what_a_run_has_made_of_its_meta_is_stored_however_it_ends() -> None:
+    job = Job(id="1", task="t", queue="q", state=State.RUNNING, token="a", attempt=1)
+    change = replace(lifecycle.finish(job, Snoozed(5.0), Retry(), 0.5), meta='{"page":4}')
+    kept = keeping.keep(NewJob(id="2", task="t", queue="q"), "k", 1.0)
+    assert lifecycle.take_over(change, kept).meta == '{"page":4}'
+    assert lifecycle.obey_cancel(change).meta == '{"page":4}'

@@ -80,6 +80,13 @@ def act(run):
         case "flood":
             sys.stderr.write("y\n" * 200_000)
             end(run, result="dry")
+        case "mute":
+            os.close(1)
+            time.sleep(30)
+        case "closes its ears":
+            os.close(0)
+            end(run, result="the last one")
+            time.sleep(30)
         case "grandchild":
             pid = os.spawnv(os.P_NOWAIT, "/bin/sleep", ["sleep", "60"])
             note(given, pid)
@@ -88,7 +95,7 @@ def act(run):
 
 def main(how):
     if how == "dies at once":
-        print("no such module", file=sys.stderr)
+        print("no such module, token=abc123", file=sys.stderr)
         sys.exit(3)
     for line in sys.stdin:
         order = json.loads(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing
 import os
 import random
 import signal
@@ -74,6 +75,11 @@ async def aact(ctx: Context, what: str, word: str = "") -> Any:
 async def inside(ctx: Context, what: str, word: str = "") -> Any:
     """On the loop of the pod, unless it is a suspect."""
     return do(ctx, what, word)
+
+
+def loud_square(value: int) -> int:
+    logging.getLogger("shop").warning("squares %d", value)
+    return value * value
 
 
 def do(ctx: Context, what: str, word: str) -> Any:
@@ -177,6 +183,27 @@ def do(ctx: Context, what: str, word: str) -> Any:
             return "all the same"
         case "unkept":
             return object()
+        case "log by a factory":
+            factory = logging.getLogRecordFactory()
+
+            def own(*args: Any, **kwargs: Any) -> logging.LogRecord:
+                record = factory(*args, **kwargs)
+                record.shop = "here"
+                return record
+
+            logging.setLogRecordFactory(own)
+            logging.getLogger("shop").warning("with more than usual")
+            logging.setLogRecordFactory(factory)
+        case "fork":
+            with multiprocessing.get_context("fork").Pool(2) as pool:  # which ends them by SIGTERM
+                return sum(pool.map(loud_square, range(20)))
+        case "odd text":
+            logging.getLogger("shop").warning("a name: %s", "\udcff", extra={"file": "\udcff"})
+            ctx.log.info("a name: \udcff")
+            raise Fail("a name: \udcff")
+        case "long text":
+            logging.getLogger("shop").warning("much", extra={"blob": "x" * (65 << 20)})
+            raise Fail("x" * (65 << 20))
         case _:
             raise AssertionError(what)
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import threading
 import time
 from pathlib import Path
 
+import pytest
+
+from treadle.executors import folders
 from treadle.executors.folders import FORGOTTEN, PREFIX, Folders, remove
 
 
@@ -102,3 +106,11 @@ def test_a_link_in_a_folder_is_removed_and_not_what_it_leads_to(tmp_path: Path) 
     assert not folder.exists()
     assert (outside / "kept").exists()
     assert outside.stat().st_mode & 0o777 == 0o755
+
+
+def test_root_changes_no_mode_of_what_might_be_somebody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "theirs").mkdir(mode=0o755)
+    for who, mode in ((0, 0o755), (1000, 0o700)):
+        monkeypatch.setattr(os, "geteuid", lambda who=who: who)
+        folders._open_up(os.rmdir, str(tmp_path / "theirs"), None)
+        assert stat.S_IMODE((tmp_path / "theirs").stat().st_mode) == mode

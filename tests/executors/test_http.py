@@ -141,6 +141,8 @@ async def test_a_signed_request_can_be_verified_and_a_changed_one_cannot(
         (asked.headers, asked.raw + b" ", "s3cret"),
         (asked.headers, asked.raw, "other"),
         (asked.headers | {"x-treadle-token": "y"}, asked.raw, "s3cret"),
+        (asked.headers | {"x-treadle-token": "\udcff"}, asked.raw, "s3cret"),  # as some servers show what is no UTF-8
+        (asked.headers | {"x-treadle-signature": "v1=\udcff"}, asked.raw, "s3cret"),
         (asked.headers | {"x-treadle-timestamp": str(int(time.time()) + 1)}, asked.raw, "s3cret"),
         ({}, asked.raw, "s3cret"),
     ):
@@ -383,6 +385,11 @@ PRIVATE = [
     "2002:7f00:1::1",
     "2002:a00:1::",
     "2001:db8::1",
+    "::127.0.0.1",
+    "::ffff:0:127.0.0.1",
+    "64:ff9b:1::7f00:1",
+    "fec0::1",
+    "5f00::1",
     "not an address",
 ]
 
@@ -506,6 +513,7 @@ def test_a_url_is_read_as_a_server_will_read_it() -> None:
         ("https://x.example.com/", {"allow": ["y.example.com"]}, "not among those"),
         ("https://x.example.com:8443/", {"allow": ["x.example.com:443"]}, "not among those"),
         ("https://x.example.com/", {"private": ["10.0.0.1/8"]}, "private"),
+        ("https://x.example.com/", {"secret": ""}, "secret must not be empty"),
         ("https://x.example.com/", {"headers": {"Host": "y"}}, "Host"),
         ("https://x.example.com/", {"headers": {"X-A": "y\r\nX-B: z"}}, "X-A"),
         ("https://x.example.com/", {"headers": {"X-Treadle-Signature": "y"}}, "X-Treadle"),

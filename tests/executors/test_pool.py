@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from treadle import App, ConfigError, PayloadError
+from treadle.config import Timing
 from treadle.core.backoff import Retry
 
 from .bench import ONCE, a_script, at_work, descriptors, ended, is_alive, pid_in, until
@@ -85,6 +86,37 @@ async def test_an_outcome_means_what_the_same_word_means_in_python(
         assert (job.state, job.error and job.error.kind, job.error and job.error.message) == (state, kind, message)
         if state == "scheduled":
             assert job.attempt == 0
+
+
+async def test_a_worker_that_cannot_be_told_what_to_do_is_not_lost_with_it() -> None:
+    odd = Odd()
+
+    @odd.pool.task(name="odd.default", retry=ONCE)
+    def odd_default(value: Any = object()) -> Any: ...  # noqa: B008 - that is what is odd
+
+    async with at_work(odd.app):
+        for _ in range(2):
+            assert (await ended(await odd_default.enqueue())).state == "failed"
+        assert await odd.echo()
+
+
+async def test_who_closes_what_it_is_heard_or_told_by_is_replaced() -> None:
+    odd = Odd()
+    async with at_work(odd.app):
+        mute = await odd.does("mute")
+        assert (mute.state, mute.error and mute.error.type) == ("failed", "ProtocolError")
+        first = await odd.echo()
+        assert (await odd.does("closes its ears")).result == "the last one"
+        assert (await odd.echo())["pid"] != first["pid"]
+
+
+async def test_a_worker_that_is_ready_is_told_of_at_once() -> None:
+    """Nobody claims for a pool without a worker; so whoever claims must hear of the next one, and not by chance."""
+    odd = Odd(recycle=1)
+    async with at_work(odd.app, Timing(poll=30.0, beat=0.2, lease=3.0, start_jitter=0.0)):
+        handles = [await odd.act.enqueue("echo") for _ in range(3)]
+        for handle in handles:
+            await ended(handle, within=8.0)
 
 
 async def test_retry_after_is_exact_and_costs_an_attempt() -> None:
@@ -283,7 +315,7 @@ async def test_R53_a_worker_that_never_stops_talking_is_heard_as_far_as_a_person
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        ("dies at once", "exit code 3"),
+        ("dies at once", "no such module, token=***"),
         ("never ready", "not ready within 0.3 s"),
         ("newer", "speaks protocol 2"),
     ],
@@ -295,6 +327,10 @@ async def test_a_worker_that_is_not_fit_costs_no_job(how: str, words: str, caplo
             handle = await odd.act.enqueue("echo")
             await until(lambda: len(caplog.records) >= 2)
             job = await handle.status()
+            async with asyncio.timeout(5):  # with a beat
+                while (told := await handle.explain()).causes[0].code != "executor-down":
+                    await asyncio.sleep(0.02)
+            assert words in told.summary
     assert job.attempt == 0
     assert job.state in ("ready", "scheduled", "running")
     assert words in caplog.text

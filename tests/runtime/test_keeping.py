@@ -234,3 +234,23 @@ async def test_an_operation_obeys_what_is_kept_behind_what_it_cancels() -> None:
     await Operator(storage).run_once()
     found = {job.id: (job.state, job.behind) for job in await storage.get([holder.id, NEWER])}
     assert found == {holder.id: (State.CANCELLED, None), NEWER: (State.READY, None)}
+
+
+async def test_a_superseded_run_is_followed_as_a_cancelled_one(world: World) -> None:
+    gate = asyncio.Event()
+
+    @world.registry.task(name="gated")
+    async def gated() -> None:
+        world.started.set()
+        await gate.wait()
+        raise ValueError
+
+    gated.follow_up("cancelled")(lambda job: world.act.using(id=NEWER).bind("return"))
+    async with world.pod():
+        holder = await world.client.enqueue(gated.using(unique=LAST).bind())
+        async with asyncio.timeout(5):
+            await world.started.wait()
+        await world.client.enqueue(gated.using(unique=LAST, delay="1h").bind())
+        gate.set()
+        await world.wait_for(holder.id, State.CANCELLED)
+        assert (await world.wait_for(NEWER, State.SUCCEEDED)).task == world.act.name

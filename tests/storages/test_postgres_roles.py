@@ -27,7 +27,10 @@ VERBS = ("select", "insert", "update", "delete", "truncate", "references", "trig
 DML = {"select", "insert", "update", "delete"}
 ROLES = ("treadle_worker", "treadle_enqueuer", "treadle_viewer")
 # What an enqueue writes. Everything else it may only read.
-ENQUEUER = {"job": DML, "held": DML, "queue": {"select", "insert"}, "lane": {"select", "insert"}}
+ENQUEUER = {"job": DML, "held": DML, "queue": {"select", "insert"}, "lane": {"select", "insert"}} | {
+    "job_progress": {"select", "delete"},
+    "job_checkpoint": {"select", "delete"},
+}
 ENQUEUES = {"ensure_1", "insert_1", "insert_one_1", "insert_keyed_1", "insert_keyed_2", "put_off_1", "enqueue"}
 
 

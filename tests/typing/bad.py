@@ -78,7 +78,7 @@ App(queue="mail")  # error
 async def wrong_timeout() -> None: ...
 
 
-@app.task(executor="process")  # error
+@app.task(executor="forked")  # error
 def wrong_executor() -> None: ...
 
 

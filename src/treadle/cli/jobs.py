@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from . import bulk, joblogs, members, shared
+from . import bulk, joblogs, members, mutes, shared
 from .command import Invocation, Verbs
 from .output import printable
 from .params import DURATION, INSTANT, QUEUE
@@ -33,6 +33,8 @@ jobs = Verbs(
 jobs.add_command(timeline)
 jobs.add_command(joblogs.logs)
 jobs.add_command(joblogs.tail)
+jobs.add_command(mutes.mute)
+jobs.add_command(mutes.unmute)
 jobs.aliases = {"retry": "revive", "remove": "delete"}
 
 
@@ -227,18 +229,20 @@ def priority(call: Invocation, which: Sequence[str], number: int, **asked: Any) 
 def failures(call: Invocation, queue: str | None, task: str | None, limit: int) -> None:
     """Group failed jobs by cause: task, exception, raising place. Of the newest 10,000 failures.
 
-    Each group has a filter that finds all of it, to show, revive or delete: 'cause:"…"'.
+    Each group has a filter that finds all of it, to show, revive or delete: 'cause:"…"'. Groups that are muted come
+    last.
     """
     found = with_storage(call.config(), lambda app: app.jobs.failures(queue=queue, task=task, limit=limit))
+    groups = sorted(found.groups, key=lambda group: group.muted)
     if call.out.as_json:
-        for group in found.groups:
+        for group in groups:
             call.out.data(bulk.as_json(group))
-    elif found.groups:
+    elif groups:
         call.out.table(
             ("count", "task", "error", "place", "first", "last", "message"),
             [
                 (
-                    str(group.count),
+                    f"{group.count} (muted)" if group.muted else str(group.count),
                     group.task,
                     group.type,
                     group.place,
@@ -246,10 +250,10 @@ def failures(call: Invocation, queue: str | None, task: str | None, limit: int) 
                     shared.moment(group.last_at),
                     _short(group.message),
                 )
-                for group in found.groups
+                for group in groups
             ],
         )
-        call.out.say(f"revive the first group: treadle jobs revive '{found.groups[0].filter}'")
+        call.out.say(f"revive the first group: treadle jobs revive '{groups[0].filter}'")
     else:
         call.out.say("no job has failed")
     if found.capped:

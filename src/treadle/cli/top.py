@@ -73,7 +73,7 @@ async def look(app: App, config: Config) -> Snapshot:
         queues=queues,
         pods=pods,
         running=running.jobs,
-        failures=failures.groups,
+        failures=[group for group in failures.groups if not group.muted],
         warnings=warnings,
         per_minute=series.whole.outcomes.get("succeeded", 0) / 5,
     )

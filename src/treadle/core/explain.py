@@ -205,7 +205,16 @@ def _served(evidence: Evidence) -> tuple[Cause, ...]:
     if all(pod.is_quiet for pod in knowing):
         text = f"every worker that could run it claims nothing now: {_listed([pod.card.label for pod in knowing])}"
         return (Cause(code="quiet", text=text, remedy="treadle pods resume POD, or start another worker"),)
+    troubles = [(pod.card.label, _trouble(job, pod)) for pod in knowing]
+    if all(why for _, why in troubles):
+        text = f"no worker can run its task now: {_listed([f'{label}: {why}' for label, why in troubles])}"
+        return (Cause(code="executor-down", text=text, remedy="see the worker's log for why"),)
     return ()
+
+
+def _trouble(job: Job, pod: Pod) -> str:
+    about = pod.card.about.get(f"task {job.task}")
+    return "" if pod.stats is None or about is None else pod.stats.troubles.get(about.executor, "")
 
 
 def _full(evidence: Evidence) -> tuple[Cause, ...]:

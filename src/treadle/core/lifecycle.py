@@ -333,6 +333,7 @@ def obey_cancel(change: Change) -> Change:
         error=msgspec.structs.replace(entry, kind="cancelled"),
         cancel_wanted=False,
         crashes=change.crashes,
+        meta=change.meta,
         if_lapsed=change.if_lapsed,
         foreign=change.foreign,
     )
@@ -365,6 +366,7 @@ def _supersede(change: Change, by: str) -> Change:
         error=msgspec.structs.replace(entry, kind="cancelled", message=message),
         cancel_wanted=False,
         crashes=change.crashes,
+        meta=change.meta,
         cooling=change.cooling,
         answer=change.answer,
         if_lapsed=change.if_lapsed,

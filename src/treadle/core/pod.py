@@ -37,6 +37,7 @@ class PodStats(Struct, frozen=True, kw_only=True, omit_defaults=True):
     stuck_threads: int = 0  # threads that a run was given up in
     abandoned: int = 0  # runs that were given up and go on: in those threads, or on the loop
     children: int = 0  # processes that run its calls
+    troubles: dict[str, str] = {}  # executor → why it can run nothing now
 
 
 class PodCard(Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from .audit import AuditLine
 from .failure import FailureGroup
 from .filter import Filter, Term, Value
 from .job import Job, State
+from .mute import Mute
 from .operation import Operation
 
 SAMPLES: Final = 10
@@ -78,6 +79,9 @@ class FailureView:
     last_at: datetime
     sample: str
     message: str
+    muted: bool = False  # people know of it: it is folded, and left out of what is shown first
+    muted_until: datetime | None = None
+    muted_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +150,7 @@ def preview(found: Operation, jobs: Iterable[Job], *, capped: bool) -> Preview:
     )
 
 
-def failure_view(group: FailureGroup) -> FailureView:
+def failure_view(group: FailureGroup, mute: Mute | None = None) -> FailureView:
     return FailureView(
         cause=group.cause,
         filter=str(Filter((Term("cause", (Value(group.cause),)),))),
@@ -158,6 +162,9 @@ def failure_view(group: FailureGroup) -> FailureView:
         last_at=_moment(group.last_at),
         sample=group.sample,
         message=group.message,
+        muted=mute is not None,
+        muted_until=None if mute is None or mute.until is None else _moment(mute.until),
+        muted_by=None if mute is None else mute.who,
     )
 
 

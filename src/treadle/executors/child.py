@@ -49,6 +49,7 @@ from ..core import payload
 from ..core.errors import PayloadError
 from ..core.job import ErrorKind, Job, State
 from ..core.size import words as size_words
+from ..declared import FollowUps
 from ..tasks import Task
 from ..trace import entry_of
 from . import launch, pipe
@@ -84,6 +85,14 @@ class Link:
         self._lock = threading.Lock()
         self._asked: dict[int, Future[Raw]] = {}
         self._count = 0
+
+    def forked(self) -> None:
+        """In a process that a task has forked (as `multiprocessing` does): the socket and what SIGTERM means are ours,
+        not its own. What it logs goes to its stderr."""
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        root = logging.getLogger()
+        root.handlers = [each for each in root.handlers if not isinstance(each, LogToPod)]
+        self._connection.close()
 
     def send(self, message: pipe.FromChild) -> None:
         data = pipe.encode(message)
@@ -171,7 +180,10 @@ class LogToPod(logging.Handler):
             if name not in self._standard and (value is None or isinstance(value, str | int | float | bool))
         }
         place = (record.pathname, record.lineno, record.funcName or "")
-        self._link.send(pipe.Logged(record.name, record.levelno, text, place, trace, extra, joblog.is_kept()))
+        extra = {name: pipe.clean(value) if isinstance(value, str) else value for name, value in extra.items()}
+        trace = None if trace is None else pipe.clean(trace)
+        said = pipe.Logged(record.name, record.levelno, pipe.clean(text), place, trace, extra, joblog.is_kept())
+        self._link.send(said)
 
 
 class Worker:
@@ -240,7 +252,7 @@ class Worker:
         task: Task[..., Any] | None = self._app.find(job.task)
         if task is None:
             return pipe.Unknown(job.task)
-        context = self._context(start)
+        context = self._context(start, task)
         for name, level in start.levels.items():
             logging.getLogger(name).setLevel(level)
         try:
@@ -287,7 +299,8 @@ class Worker:
                 logging.getLogger("treadle.child").warning("%s left a task behind, which is cancelled", task.name)
                 left.cancel()
 
-    def _context(self, start: pipe.Start) -> Context[Any]:
+    def _context(self, start: pipe.Start, task: Task[..., Any]) -> Context[Any]:
+        door = ChildDoor(self._link.ask, self._app)
         deadline = None if start.left is None else time.monotonic() + start.left
         return Context(
             job=start.job,
@@ -297,8 +310,10 @@ class Worker:
             remaining=lambda: None if deadline is None else deadline - time.monotonic(),
             slot=start.slot,
             max_attempts=start.max_attempts,
-            door=ChildDoor(self._link.ask, self._app),
+            door=door,
             notebook=ChildNotebook(self._link.ask, self._link.note, start.least),
+            declared=FollowUps(self._app.find, door) if task.followed else None,
+            committed=lambda outcome: self._link.note("settled", outcome),
         )
 
     def _threw(
@@ -438,6 +453,7 @@ def main(arguments: list[str]) -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what is printed is seen while the task runs
     link = Link(socket.socket(fileno=number), parent)
+    os.register_at_fork(after_in_child=link.forked)
     threading.Thread(target=link.read, name="treadle-pipe", daemon=True).start()
     _run_by_socket(link)
     sys.exit(0)

@@ -24,6 +24,7 @@ from ..core.job import Job, NewJob
 from ..core.progress import Progress, Reported
 from ..core.view import ExplanationView, JobView
 from ..transactions import Desk
+from . import pipe
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -121,7 +122,7 @@ class ChildNotebook:
         self._note("progress", progress)
 
     def line(self, job: Job, level: int, text: str) -> None:
-        self._note("line", (level, text))
+        self._note("line", (level, pipe.clean(text)))
 
     async def flush(self, job: Job) -> None:
         await self._ask("flush", None, type(None))

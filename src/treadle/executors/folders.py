@@ -11,6 +11,7 @@ import fcntl
 import os
 import shutil
 import stat
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -63,12 +64,18 @@ class Folders:
 
 def remove(folder: str | Path) -> None:
     """Remove a folder with all that is in it, whatever a program has made of its modes. Never raises."""
-    shutil.rmtree(folder, onerror=_open_up)
+    if sys.version_info >= (3, 12):
+        shutil.rmtree(folder, onexc=_open_up)
+    else:
+        shutil.rmtree(folder, onerror=_open_up)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _open_up(function: Callable[..., Any], path: str, info: Any) -> None:
-    """A folder that may not be entered or written is its owner's all the same. Links are not followed."""
+    """A folder that may not be entered or written is its owner's all the same. Links are not followed. Root needs no
+    leave; and what is another user's could become a link between the look and the change."""
+    if os.geteuid() == 0:
+        return
     for each in (os.path.dirname(path), path):
         with contextlib.suppress(OSError):
             if stat.S_ISDIR(os.lstat(each).st_mode):

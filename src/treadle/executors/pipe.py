@@ -21,6 +21,7 @@ from ..core.outcome import Cancel, Fail, Release, RetryAfter, Signal, Snooze, Su
 from .origin import Origin
 
 CUT_OFF: Final = 113  # the exit code of a child whose task has closed its connection
+_TEXT: Final = 16 << 10
 LARGEST: Final = 64 << 20  # a payload has a megabyte at most, and a job's errors about half of one
 
 
@@ -154,17 +155,29 @@ def thrown(error: BaseException) -> Thrown | None:
     match error:
         case RetryAfter() | Snooze() | Throttle():
             kind = next(each for each in _SIGNALS if isinstance(error, _SIGNALS[each]))
-            return Thrown(kind, delay=error.delay, message=str(error))
+            return Thrown(kind, delay=error.delay, message=_words(error))
         case Fail():
-            return Thrown("fail", message=str(error))
+            return Thrown("fail", message=_words(error))
         case Cancel():
-            return Thrown("cancel", message=str(error))
+            return Thrown("cancel", message=_words(error))
         case Wait():
             return Thrown("wait", message=error.token)
         case Release():
             return Thrown("release")
         case _:
             return None
+
+
+def clean(text: str) -> str:
+    """Text that can travel: not without end, and all of it characters (names of files may hold what is none)."""
+    return text[:_TEXT].encode("utf-8", "backslashreplace").decode()
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return clean(str(error))
+    except Exception:  # its own code; the entry says so
+        return ""
 
 
 def signal_of(said: Thrown) -> Signal:

@@ -30,6 +30,7 @@ from ..core.errors import ConfigError
 from ..core.outcome import Fail, Snooze
 from ..outside.pool import PoolSpec, PoolTask
 from ..ports import Call
+from ..trace import mask
 from . import posix
 from .pool_worker import NotReady, Worker
 
@@ -56,7 +57,14 @@ class PoolExecutor:
         self._seats: list[asyncio.Task[None]] = []
         self._ending: set[asyncio.Task[Any]] = set()
         self._closing = False
+        self._trouble: str | None = None
+        self.freed: Callable[[], None] = _nobody  # called when there is a worker more; whoever claims sets it
         self._log = logging.getLogger(f"treadle.pool.{spec.name}")
+
+    @property
+    def trouble(self) -> str | None:
+        """Why it can run nothing now. From any thread."""
+        return self._trouble
 
     def places(self) -> int | None:
         return len(self._idle)
@@ -154,11 +162,13 @@ class PoolExecutor:
             began = loop.time()
             try:
                 await worker.start()
+                self._trouble = None
                 self._offer(worker)
+                self.freed()
                 first.set()
-                why = await worker.gone()
+                why = mask(await worker.gone())  # it may hold a line of what the worker wrote
             except (NotReady, OSError) as error:
-                why = str(error)
+                why = mask(str(error))
             finally:
                 worker.kill()
                 self._workers.discard(worker)
@@ -173,8 +183,14 @@ class PoolExecutor:
             elif self._closing:
                 return
             else:
+                if not any(each.is_working for each in self._workers):
+                    self._trouble = f"pool {self._spec.name}: {why}"
                 self._log.error("pool %s: %s; the next worker in %g s", self._spec.name, why, rest)
             await asyncio.sleep(rest)
+
+
+def _nobody() -> None:
+    pass
 
 
 def _is_folder(path: str) -> bool:

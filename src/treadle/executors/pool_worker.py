@@ -13,6 +13,8 @@ import secrets
 import signal
 import subprocess
 import tempfile
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from ..core import payload
@@ -26,6 +28,7 @@ from .output import LONGEST_LINE, Budget, LineLog, Tail
 
 STDERR_TAIL: Final = 4 * 1024
 MESSAGE: Final = 2 * 1024
+LAST_WORDS: Final = 0.5  # what a worker that has ended said before may still be on its way
 TRACE: Final = 16 * 1024
 _LEVELS: Final[dict[str, int]] = {"debug": 10, "info": 20, "warning": 30, "error": 40, "critical": 50}
 
@@ -53,12 +56,19 @@ class Worker:
         self._ends: set[asyncio.Task[Any]] = set()
         self._current: _Current | None = None
         self._why: str | None = None  # it is to go, and why
+        self._kills = deaths.oom_kills()
         self.served = 0
         self.dismissed = False
 
     @property
     def is_fit(self) -> bool:
-        return self._child is not None and not self._gone.done() and self._why is None and self._current is None
+        is_there = self._child is not None and not self._gone.done() and self._why is None
+        return is_there and self._current is None and self._stdin is not None and not self._stdin.is_closing()
+
+    @property
+    def is_working(self) -> bool:
+        """Whether it was ready, and is not on its way out."""
+        return self._ready.done() and not self._gone.done() and self._why is None
 
     async def start(self) -> None:
         """NotReady, or OSError, if it cannot be used."""
@@ -80,7 +90,8 @@ class Worker:
             await posix.Pipe.open(popen.stderr, self._complained),
         ]
         loop = asyncio.get_running_loop()
-        self._stdin, _ = await loop.connect_write_pipe(asyncio.Protocol, popen.stdin)
+        self._pipes[0].closed.add_done_callback(lambda _: self._cut_off("stdout"))
+        self._stdin, _ = await loop.connect_write_pipe(lambda: _Closing(partial(self._cut_off, "stdin")), popen.stdin)
         self._watch = asyncio.create_task(self._await_end(child))
         self._write(wire.Hello(wire.PROTOCOL, self._spec.name, self._spec.heartbeat))
         try:
@@ -96,7 +107,6 @@ class Worker:
     async def run(self, job: Job, task: PoolTask, context: Any) -> Any:
         """Run one job to its end."""
         current = _Current(secrets.token_hex(8), job, context)  # nobody guesses it by counting
-        self._current = current
         arguments = task.stub.complete(payload.decode_trusted(job.args))
         order = wire.Run(
             id=current.id,
@@ -108,6 +118,8 @@ class Worker:
             queue=job.queue,
             timeout=None if context is None else context.remaining(),
         )
+        self._current = current  # from here on, and not before: what cannot be asked for keeps no worker busy
+        self._kills = deaths.oom_kills()
         self._write(order)
         beats = None if self._spec.heartbeat is None else asyncio.create_task(self._listen(current))
         try:
@@ -218,12 +230,11 @@ class Worker:
         return Elsewhere(_entry(current.job, "ProtocolError", why, self._stderr.text()))
 
     async def _await_end(self, child: posix.Child) -> None:
-        kills = deaths.oom_kills()
         code = await child.exit()
-        await asyncio.wait([pipe.closed for pipe in self._pipes], timeout=0.5)
+        await asyncio.wait([pipe.closed for pipe in self._pipes], timeout=LAST_WORDS)
         limits = self._spec.around.limits
         cause = deaths.cause(
-            code, memory=limits.get("memory"), cpu=limits.get("cpu"), starved=deaths.oom_kills() > kills
+            code, memory=limits.get("memory"), cpu=limits.get("cpu"), starved=deaths.oom_kills() > self._kills
         )
         last = self._stderr.text().strip().rpartition("\n")[2].strip()[:500]
         why = self._why or f"a worker ended: {cause}" + (f": {last}" if last else "")
@@ -237,6 +248,15 @@ class Worker:
             self._ready.exception()
         if not self._gone.done():
             self._gone.set_result(why)
+
+    def _cut_off(self, stream: str) -> None:
+        """Closed, as it is when it has ended, too. Who stays all the same can never be asked or answer again."""
+        loop = asyncio.get_running_loop()
+        loop.call_later(LAST_WORDS, lambda: self._must_end(f"a worker closed its {stream}"))
+
+    def _must_end(self, why: str) -> None:
+        if self._child is not None and not self._child.ended and self._why is None:
+            self._condemn(why)
 
     async def _listen(self, current: _Current) -> None:
         """Nobody is believed to work who has said nothing for so long."""
@@ -268,6 +288,16 @@ class Worker:
         task = asyncio.ensure_future(work)
         self._ends.add(task)
         task.add_done_callback(self._ends.discard)
+
+
+class _Closing(asyncio.Protocol):
+    """The end of a pipe that we write to."""
+
+    def __init__(self, closed: Callable[[], None]) -> None:
+        self._closed = closed
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._closed()
 
 
 class _Current:

@@ -26,6 +26,7 @@ from ..core.outcome import NotBegun
 from ..core.payload import decode_trusted
 from ..ports import Call
 from ..tasks import Task
+from . import usage
 from .origin import Origin
 from .warm import WarmChild
 
@@ -33,6 +34,7 @@ log = logging.getLogger("treadle.process")
 
 LONGEST_REST: Final = 30.0
 IDLE: Final = 30.0  # how long a child of a pool that is not kept warm waits for another call
+FEW: Final = 8
 _TO_LEAVE: Final = 5.0
 
 
@@ -78,6 +80,11 @@ class ProcessExecutor:
         return len(self._children)
 
     @property
+    def trouble(self) -> str | None:
+        """Why it can run nothing now. From any thread."""
+        return str(self._last_error) if self._failures and not self._children else None
+
+    @property
     def is_possible(self) -> bool:
         """Whether the app can be imported elsewhere, as far as can be told without trying."""
         try:
@@ -97,9 +104,18 @@ class ProcessExecutor:
             return 0
         waiting = sum(child.is_usable for child in self._idle)
         room = max(0, self.size - self._busy)
-        for _ in range(min(wanted, room) - waiting - len(self._starting)):
+        for _ in range(self._may_start(min(wanted, room) - waiting - len(self._starting))):
             self._start_child()
         return min(waiting, room)
+
+    def _may_start(self, wanted: int) -> int:
+        """A pool that nobody has planned for has a few children at once. Beyond those it grows as fast as the
+        processors can start them, and only where memory is plenty."""
+        there = len(self._children) + len(self._starting)
+        if self._warm or there + wanted <= FEW:
+            return wanted
+        pace = (os.cpu_count() or 1) - len(self._starting)
+        return min(wanted, max(FEW - there, pace if usage.is_plenty() else 0))
 
     async def start(self) -> None:
         self._is_open = True

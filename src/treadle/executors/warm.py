@@ -21,7 +21,7 @@ from .. import joblog
 from ..context import Context
 from ..core.errors import ConfigError
 from ..core.job import NewJob
-from ..core.outcome import Brought, ChildLost, Elsewhere, NotBegun
+from ..core.outcome import Brought, ChildLost, Elsewhere, NotBegun, Succeeded
 from ..core.progress import Progress
 from ..ports import Call
 from . import deaths, pipe
@@ -60,7 +60,7 @@ class WarmChild:
         self._transport: asyncio.Transport | None = None
         self._pipes: list[Pipe] = []
         self._closed: asyncio.Future[None] = self._loop.create_future()
-        self._starved = deaths.oom_kills()
+        self._starved = 0
 
     @property
     def is_usable(self) -> bool:
@@ -75,11 +75,12 @@ class WarmChild:
         try:
             async with asyncio.timeout(START_PATIENCE):
                 await child._open(origin, tasks)
-        except TimeoutError:
-            raise ConfigError(f"a child process has not imported {origin.app} within {START_PATIENCE:g} s") from None
-        finally:
-            if not child.is_usable or not child._ready.done():
-                await child.gone()
+        except BaseException as error:  # given up just when it became ready, too: nobody else knows of it
+            await child.gone()
+            if isinstance(error, TimeoutError):
+                words = f"a child process has not imported {origin.app} within {START_PATIENCE:g} s"
+                raise ConfigError(words) from None
+            raise
         return child
 
     async def _open(self, origin: Origin, tasks: Sequence[str]) -> None:
@@ -148,6 +149,7 @@ class WarmChild:
         assert self._answer is None
         context: Context[Any] = call.context
         self.calls += 1
+        self._starved = deaths.oom_kills()  # now: what was killed while the child was idle is no cause of its end
         self._context, self._around = context, contextvars.copy_context()
         self._answer = answer = self._loop.create_future()
         self._send(
@@ -213,7 +215,10 @@ class WarmChild:
     def heard(self, message: pipe.FromChild) -> None:
         match message:
             case pipe.Logged():
-                (self._around or contextvars.copy_context()).run(_log_again, message)
+                try:
+                    (self._around or contextvars.copy_context()).run(_log_again, message)
+                except Exception:  # a filter of the app's: no reason to lose the job
+                    log.exception("a record of child %d", self.process.pid)
             case pipe.Ask(0):
                 self._note(message)
             case pipe.Ask():
@@ -272,9 +277,13 @@ class WarmChild:
 
     def _note(self, ask: pipe.Ask) -> None:
         """What the task says and waits for no answer to: in its place among what else it says."""
-        if self._context is None or (notebook := self._context.notebook) is None:
+        if self._context is None:
             return
-        if ask.verb == "progress":
+        if ask.verb == "settled":  # whatever becomes of the child now, the job has succeeded
+            self._context.settled(msgspec.json.decode(ask.value, type=Succeeded))
+        elif (notebook := self._context.notebook) is None:
+            return
+        elif ask.verb == "progress":
             notebook.progress(self._context.job, msgspec.json.decode(ask.value, type=Progress))
         elif ask.verb == "line":
             notebook.line(self._context.job, *msgspec.json.decode(ask.value, type=tuple[int, str]))
@@ -317,7 +326,8 @@ def _log_again(said: pipe.Logged) -> None:
     if logger.isEnabledFor(said.level):
         file, line, function = said.place
         with joblog.keeping(said.kept):
-            record = logger.makeRecord(said.logger, said.level, file, line, said.text, (), None, function, said.extra)
+            record = logger.makeRecord(said.logger, said.level, file, line, said.text, (), None, function)
+        vars(record).update(said.extra)  # not as `extra`: the app's own factory may have set the same here
         record.exc_text = said.trace
         logger.handle(record)
 

@@ -25,6 +25,7 @@ _FORBIDDEN: Final = re.compile(r"[\x00-\x20\x7f\\]")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
+_GIVEN_OUT: Final = ipaddress.IPv6Network("2000::/3")
 _OURS: Final = {"host", "content-length", "content-type", "connection", "transfer-encoding", "expect", "upgrade", "te"}
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -108,6 +109,8 @@ class Hook:
             if name not in self.stub.names:
                 raise ValueError(f"{name!r} is not among its parameters ({', '.join(self.stub.names) or 'none'})")
         self.private = private if isinstance(private, bool) else _networks(private)
+        if secret is not None and not secret:
+            raise ValueError("secret must not be empty: everybody could sign with it")
         self.secret = secret
         self.headers = _headers(headers or {})
         self.answers = None if answers is None else seconds(answers, "answers")
@@ -180,7 +183,14 @@ def may_ask(address: str, private: bool | tuple[Network, ...]) -> bool:
     networks: tuple[Network, ...] = () if private is False else private
     if any(each in network for each in every for network in networks if each.version == network.version):
         return True
-    return all(each.is_global and not each.is_multicast for each in every)
+    return all(map(_is_public, every))
+
+
+def _is_public(address: Address) -> bool:
+    """In IPv6 only what has been given out: not everything else has a name that `ipaddress` knows."""
+    if isinstance(address, ipaddress.IPv6Address) and address not in _GIVEN_OUT and address not in _NAT64:
+        return False
+    return address.is_global and not address.is_multicast
 
 
 def _inner(address: Address) -> list[Address]:

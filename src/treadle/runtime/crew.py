@@ -16,6 +16,7 @@ from ..context import Context, Door
 from ..core import lifecycle
 from ..core.job import Job
 from ..core.outcome import Interrupted, Outcome
+from ..declared import FollowUps
 from ..middleware import Stack
 from ..ports import Executor
 from ..reporting import Notebook
@@ -43,6 +44,7 @@ class Crew:
         most_abandoned: int | None = None,
         worn: Callable[[str], None] | None = None,
         stacks: Mapping[str, Stack] | None = None,
+        declared: FollowUps | None = None,
     ) -> None:
         """`isolation` runs suspects. `worn` is told, once, when `most_abandoned` runs go on although they were given
         up, or when no thread is left but theirs."""
@@ -61,6 +63,7 @@ class Crew:
         self._most_abandoned = most_abandoned
         self._worn = worn
         self._stacks = stacks or {}  # by the task's name
+        self._declared = declared
         self._loop = asyncio.get_running_loop()
         # uvloop gives what is due at once a handle that does not know when: so the time is kept here.
         self._timer: asyncio.Handle | None = None
@@ -87,6 +90,13 @@ class Crew:
         run = self._roster.in_hand.get((id, token))
         if run is not None and not run.done:
             self._stop(run, reason, self._loop.time() + self._cancel_grace)
+
+    def lose(self, id: str, token: str) -> None:
+        """The storage shows a claim no more. If a transaction of its task's own has ended the job, all is well: the run
+        may go on, and its success is told when it ends."""
+        run = self._roster.in_hand.get((id, token))
+        if run is not None and not run.committed:
+            self.stop_run(id, token, "lost")
 
     def stop_all(self, reason: StopReason, abandon_at: float) -> None:
         for run in self._roster.runs():
@@ -129,6 +139,8 @@ class Crew:
             max_attempts=lifecycle.most_attempts(run.job, run.task.retry, self._roster.override(job.queue)),
             door=self._door,
             notebook=self._notebook,
+            declared=self._declared if run.task.followed else None,
+            committed=run.commit,
         )
 
     def _done(self, run: Run, outcome: Outcome) -> None:

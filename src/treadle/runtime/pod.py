@@ -46,12 +46,12 @@ from ..core.health import Signs
 from ..core.job import Change, Job, State
 from ..core.pod import Descriptor, PodCard, PodStats
 from ..core.schedule import Declared
+from ..declared import FollowUps
 from ..hooks import Hooks
 from ..ports import Beaten, Executor, Gathers, RunReport, Storage, Wake
 from ..tasks import Registry
 from . import vitals
 from .crew import Crew
-from .declared import FollowUps
 from .heart import Heart
 from .meter import Meter
 from .orders import Orders
@@ -262,6 +262,7 @@ class Pod:
             most_abandoned=self.limits.abandoned,
             worn=self._on_wear,
             stacks={name: stack for name, stack in stacks.items() if stack},
+            declared=self.follow_ups,
         )
         for executor in self._all_executors():
             if isinstance(executor, Frees):
@@ -331,6 +332,7 @@ class Pod:
             stuck_threads=self.crew.stuck,
             abandoned=self.crew.abandoned,
             children=self.children,
+            troubles={name: why for name, each in self._executors.items() if (why := getattr(each, "trouble", None))},
         )
 
     def _services(self) -> list[Round]:
@@ -566,7 +568,7 @@ class Pod:
                 self.turner.take_up(each.token)
         for run in sent:
             if (run.id, run.token) not in held:
-                self.crew.stop_run(run.id, run.token, "lost")
+                self.crew.lose(run.id, run.token)
 
     async def _rejoin(self) -> None:
         log.warning("pod %s was declared lost: its runs are stopped, and it registers anew", self.label)

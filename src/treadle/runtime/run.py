@@ -85,6 +85,7 @@ class Run:
         "abandon_at",
         "begun",
         "begun_at",
+        "committed",
         "deadline_at",
         "done",
         "executor",
@@ -115,7 +116,8 @@ class Run:
         self.begun_at = 0.0
         self.seconds = 0.0  # what it took, once it is done
         self.done = False
-        self.settled = False  # its success was committed by a transaction of the task's own
+        self.committed = False  # its success, by a transaction of the task's own; it may go on after that
+        self.settled = False  # it has ended, and that success is its outcome
         self.meta: str | None = None  # what the task has made of the job's meta, to be stored with the finish
         self.stack: Stack | None = None  # the middleware around it, if there is any
         self.work: asyncio.Task[None] | None = None
@@ -133,6 +135,10 @@ class Run:
         # A task that is cancelled before its first step never begins, and could not say that it has ended.
         if self.begun and self.executor.cancels and self.work is not None:
             self.work.cancel()
+
+    def commit(self, outcome: Succeeded) -> None:
+        """From any thread."""
+        self.committed = True
 
     @property
     def cancelled(self) -> bool:

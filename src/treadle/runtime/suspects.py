@@ -65,16 +65,18 @@ class Suspects:
         if not any(job.crashes for job in jobs):
             return jobs, _NOBODY
         alone = [job for job in jobs if self._can_be_alone(job)]
+        apart = frozenset(job.id for job in alone)
         late = self._without_place(alone)
-        late += self._side_by_side([job for job in jobs if job not in alone])
+        late += self._side_by_side([job for job in jobs if job.id not in apart])
         if late:
             # The more wait, the longer: a claim and its return cost a write each, and there are only so many places.
             places = len(late) if self._isolation is None else self._isolation.size
             pause = SUSPECT_PAUSE * min(LONGEST_PAUSE, max(1.0, len(late) / places))
             for job in late:
                 self._give_back(job, pause * (0.5 + self._chance.random()))
-            jobs = [job for job in jobs if job not in late]
-        return jobs, frozenset(job.id for job in alone)
+            returned = {job.id for job in late}
+            jobs = [job for job in jobs if job.id not in returned]
+        return jobs, apart
 
     def _can_be_alone(self, job: Job) -> bool:
         """What another executor runs, runs elsewhere already."""

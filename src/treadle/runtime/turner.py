@@ -64,8 +64,8 @@ from ..core import demand, lifecycle
 from ..core.backoff import Retry
 from ..core.job import Change, ErrorEntry, Job
 from ..core.outcome import Interrupted, Outcome, Raised
+from ..declared import FollowUps
 from ..ports import Applied, Claimed, Lane, Storage, Want
-from .declared import FollowUps
 from .meter import Meter
 from .rates import Rates
 from .roster import Roster
@@ -169,13 +169,18 @@ class Turner:
         change = lifecycle.finish(job, outcome, run.task.retry, self._chance.random(), live)
         if run.meta is not None and change.meta is UNSET:
             change = msgspec.structs.replace(change, meta=run.meta)
-        self._send_later(Finish(self._followed(change, run), run))
+        # What a transaction of the task's own has committed is followed already.
+        self._send_later(Finish(change if run.settled else self._followed(change, run), run))
 
     def _followed(self, change: Change, run: Run | None) -> Change:
         """With what the task declares for such an end."""
         if run is None or not run.task.followed or self._declared is None:
             return change
         return self._declared.added(change, run.job)
+
+    def _taken_over(self, plain: Change, kept: str | None, run: Run | None) -> Change:
+        change = lifecycle.take_over(plain, kept)
+        return change if change.why == plain.why else self._followed(change, run)  # superseded: that is another end
 
     def _cannot_wait(self, run: Run) -> Change:
         """For a run that wants to wait for what nobody can answer: left waiting, it would wait for ever."""
@@ -186,6 +191,8 @@ class Turner:
         )
         live = self._roster.override(job.queue)
         change = lifecycle.finish(job, Raised(error), run.task.retry, self._chance.random(), live)
+        if run.meta is not None:
+            change = msgspec.structs.replace(change, meta=run.meta)
         return self._followed(change, run)
 
     def give_back(self, job: Job, delay: float = 0.0) -> None:
@@ -386,7 +393,7 @@ class Turner:
                 self._pending.append(Finish(self._followed(lifecycle.obey_cancel(finish.plain or change), run), run))
             elif answer.kept is not UNSET:
                 plain = finish.plain or change
-                self._pending.append(Finish(lifecycle.take_over(plain, answer.kept), run, plain))
+                self._pending.append(Finish(self._taken_over(plain, answer.kept, run), run, plain))
             elif answer.error is not None and change.why == "waits" and run is not None and not change.follow_ups:
                 self._pending.append(Finish(self._cannot_wait(run), run))
             elif answer.error is not None and (barer := _with_less(finish, answer.error)) is not None:

@@ -66,6 +66,7 @@ from .memory_catalog import MemoryCatalog
 from .memory_copy import MemoryCopy
 from .memory_history import Kept, MemoryHistory
 from .memory_limits import MemoryLimits
+from .memory_mutes import MemoryMutes
 from .memory_operations import MemoryOperations, keep_line
 from .memory_pods import MemoryPods, PodRow
 from .memory_reports import MemoryReports, Said
@@ -93,6 +94,7 @@ class MemoryStorage(
     MemoryPods,
     MemoryOperations,
     MemoryLimits,
+    MemoryMutes,
     MemoryCatalog,
     MemoryHistory,
     MemoryCopy,
@@ -104,6 +106,7 @@ class MemoryStorage(
 
     def __init__(self, clock: Clock | None = None) -> None:
         MemoryLimits.__init__(self)
+        MemoryMutes.__init__(self)
         MemorySchedules.__init__(self)
         MemoryAnswers.__init__(self)
         self._clock: Clock = clock or SystemClock()
@@ -222,6 +225,7 @@ class MemoryStorage(
             attempt=0,
             crashes=0,
         )
+        self._forget_reports(holder)
         return Inserted(holder, "replaced")
 
     def _is_under_way(self, job: Job) -> bool:

@@ -47,6 +47,7 @@ Action = Literal[
     "quiet",  # pods
     "stacks",
     "operate",  # stop and resume operations
+    "mute",  # causes of failures
     "enqueue",
     "fire",  # schedules
     "set_queue",
@@ -62,6 +63,7 @@ ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 _PAYLOAD: Final[tuple[Action, ...]] = ("see", "payload")
 _OPERATOR: Final[tuple[Action, ...]] = (
     *_PAYLOAD, "revive", "cancel", "reschedule", "priority", "move", "pause", "resume", "quiet", "stacks", "operate",
+    "mute",
 )  # fmt: skip
 ROLES: Final[Mapping[str, frozenset[Action]]] = {
     "viewer": frozenset[Action](("see",)),

@@ -21,9 +21,9 @@ from ..ports import Applied, Storage
 READS: Final = frozenset(
     {
         "audit", "capabilities", "catalog", "count", "dump", "facts", "failures", "find", "fires", "get", "kinds",
-        "limits", "listen", "locks", "operation", "operations", "pods", "queues", "readings", "rollups", "schedules",
-        "schema", "plan", "sql", "signals_work", "time", "timeline", "vitals", "due_tasks", "logs", "progress",
-        "checkpoint", "open",
+        "limits", "listen", "locks", "mutes", "operation", "operations", "pods", "queues", "readings", "rollups",
+        "schedules", "schema", "plan", "sql", "signals_work", "time", "timeline", "vitals", "due_tasks", "logs",
+        "progress", "checkpoint", "open",
     }
 )  # fmt: skip
 
@@ -96,7 +96,7 @@ class _Signed:
         return saved
 
 
-_LINED: Final = frozenset({"save_schedule", "save_limit", "remove_limit", "free"})
+_LINED: Final = frozenset({"save_schedule", "save_limit", "remove_limit", "free", "mute", "unmute"})
 
 
 def _signed(line: AuditLine | None) -> AuditLine | None:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from ...config import Timing
 from ...core import lifecycle
@@ -102,7 +103,7 @@ class Rescuer:
 
     async def _write(self, found: Sequence[Abandoned], plain: list[Change]) -> int:
         rescued = 0
-        changes = [lifecycle.take_over(change, each.job.kept) for each, change in zip(found, plain, strict=True)]
+        changes = [self._taken_over(each.job, own, each.job.kept) for each, own in zip(found, plain, strict=True)]
         for _ in range(MOST_ROUNDS):
             again: list[tuple[Abandoned, Change, Change]] = []
             answers = await self._storage.apply(changes)
@@ -111,11 +112,19 @@ class Rescuer:
                     rescued += 1
                     self._note(each, change)
                 elif answer.kept is not UNSET:  # somebody has asked for it since we looked
-                    again.append((each, own, lifecycle.take_over(own, answer.kept)))
+                    again.append((each, own, self._taken_over(each.job, own, answer.kept)))
+                elif answer.error is not None and change.follow_ups:  # refused for ever, nobody would ever run it again
+                    left = "job %s: %s is written without its follow-ups: %s"
+                    log.error(left, change.id, change.why, answer.error)
+                    again.append((each, *_with_less(own, change)))
             if not again:
                 break
             found, plain, changes = ([*column] for column in zip(*again, strict=True))
         return rescued
+
+    def _taken_over(self, job: Job, plain: Change, kept: str | None) -> Change:
+        change = lifecycle.take_over(plain, kept)
+        return change if change.why == plain.why else self._declared(change, job)  # superseded: that is another end
 
     def _note(self, rescued: Abandoned, change: Change) -> None:
         self.counts[rescued.why] += 1
@@ -141,6 +150,14 @@ class Rescuer:
         else:
             change = lifecycle.rescue(abandoned.job, abandoned.label, live)
         return self._declared(change, abandoned.job)
+
+
+def _with_less(plain: Change, change: Change) -> tuple[Change, Change]:
+    """The same without what its task declares; and if that is not at fault, without the kept request: its id is taken,
+    so it is there already."""
+    bare = replace(plain, follow_ups=())
+    barer = lifecycle.take_over(bare, change.takes)
+    return bare, barer if barer != change else replace(change, follow_ups=())
 
 
 def _told(abandoned: Abandoned, change: Change) -> str:

@@ -14,8 +14,6 @@ import time as clock
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from ...core import filter as filters
 from ...core import keeping
 from ...core.filter import STATES, Filter
@@ -25,7 +23,7 @@ from ...core.view import row_of
 from ...ports import Page, Query
 from . import rows, sql, terms
 from .cluster import SMALL_FOR_SCANS, Time
-from .talk import Ask, Row, Talk
+from .talk import Row, Talk
 from .terms import Terms, Where
 
 FIRST_STRETCH: Final = 500
@@ -50,29 +48,22 @@ from (
 _JOB: Final = sql.JOB.replace("{errors}", sql.LAST_ERROR)
 _HISTORY: Final = sql.HISTORY.replace("{errors}", sql.LAST_ERROR)
 _LIVE: Final = frozenset({"waiting", "scheduled", "ready", "running"})
-_ONLY_RUNNING: Final = frozenset({"running"})
-# What an index names, if it is few.
+# What an index names, if it is few: statements for ids, of which {0} is the parameter.
 FEW: Final = 10_000
 _BY_TAG: Final = (
-    "(select id::text from treadle.job where tags is not null and tags && $1::text[] "
-    f"union all select id::text from treadle.job_history where tags is not null and tags && $1::text[]) limit {FEW + 1}"
+    "(select id from treadle.job where tags is not null and tags && {0}::text[] "
+    "union all select id from treadle.job_history where tags is not null and tags && {0}::text[])"
 )
-_BY_CAUSE: Final = (
-    "select id::text from treadle.job_history where cause is not null and cause = any ($1::text[]) "
-    f"order by finished_at desc limit {FEW + 1}"
-)
-_RARE: Final = (
-    "select id::text from treadle.job_history where state <> 'succeeded' and state = any ($1::text[]) "
-    f"order by finished_at desc limit {FEW + 1}"
-)
+_BY_CAUSE: Final = "select id from treadle.job_history where cause is not null and cause = any ({0}::text[])"
+_RARE: Final = "select id from treadle.job_history where state <> 'succeeded' and state = any ({0}::text[])"
 # Of a large table only the runs that were under way at their pod's last beat are known without reading all of it.
 _KEPT: Final = (
     "select kept, id::text from treadle.job where kept is not null and kept::jsonb ->> 'id' = any ($1::text[])"
 )
-_RUNNING: Final = (
-    "select id::text from treadle.job where state = 'running' and pg_relation_size('treadle.job') < $1::bigint "
-    f"union select job_id::text from treadle.run limit {FEW + 1}"
-)
+_RUNNING: Final = "select job_id as id from treadle.run where {0}::text[] is not null"
+# A job waits for nothing but its answer.
+_WAITING: Final = "select job_id::uuid as id from treadle.answer where waits and {0}::text[] is not null"
+_UNDER_WAY: Final = {"running": _RUNNING, "waiting": _WAITING}
 
 
 def get(ids: Sequence[str], now: float | None) -> Talk[list[Job]]:
@@ -123,20 +114,28 @@ def find(query: Query, time: Time) -> Talk[Page]:
 
 
 def _narrowed(parts: Terms) -> Talk[Terms]:
-    """If an index names all candidates and they are few, their ids."""
-    source: Ask | None = None
-    if parts.ids is None and parts.tags is not None:
-        source = (_BY_TAG, (list(parts.tags),))
-    elif parts.ids is None and parts.causes is not None:
-        source = (_BY_CAUSE, (list(parts.causes),))
-    elif parts.ids is None and parts.states == _ONLY_RUNNING:
-        source = (_RUNNING, (SMALL_FOR_SCANS,))
-    elif parts.ids is None and parts.states and parts.states <= {"failed", "cancelled"}:
-        source = (_RARE, (sorted(parts.states),))
-    if source is None:
+    """If an index names all candidates and they are few, only those."""
+    source, given = "", list[str]()
+    if parts.ids is not None:
         return parts
-    found = yield source
-    return parts if len(found) > FEW else msgspec.structs.replace(parts, ids=tuple(id for (id,) in found))
+    if parts.tags is not None:
+        source, given = _BY_TAG, list(parts.tags)
+    elif parts.causes is not None:
+        source, given = _BY_CAUSE, list(parts.causes)
+    elif len(parts.states) == 1 and parts.states <= {*_UNDER_WAY}:
+        source = "" if (yield from _is_small()) else _UNDER_WAY[next(iter(parts.states))]
+    elif parts.states and parts.states <= {"failed", "cancelled"}:
+        source, given = _RARE, sorted(parts.states)
+    if not source:
+        return parts
+    ((count,),) = yield f"select count(*) from ({source.format('$1')} limit {FEW + 1}) as few", (given,)
+    return parts if count > FEW else terms.narrowed(parts, source, given)
+
+
+def _is_small() -> Talk[bool]:
+    """Whether the table of live jobs may be read as a whole."""
+    ((small,),) = yield f"select pg_relation_size('treadle.job') < {SMALL_FOR_SCANS}", ()
+    return bool(small)
 
 
 class _Walk:
@@ -159,7 +158,7 @@ class _Walk:
             self.over = self.cut_short = True
             return []
         floor, count, last = _OLDEST, 0, True
-        if self._ids is None:
+        if self._ids is None and not self._parts.narrowed:
             # Where the stretch ends in both tables together: above it, nothing of either is left out.
             ((edge, count),) = yield _EDGE, (self.below, self._size)
             last = count < self._size
@@ -209,6 +208,8 @@ def _soonest(query: Query, parts: Terms, now: float) -> Talk[Page]:
     """By run_at: each lane of the live jobs has that order, and the lanes are merged."""
     where = Where([*parts.where.parts], [*parts.where.parameters])
     at, _, seq = (query.cursor or "-inf/0").partition("/")
+    if parts.states <= {"scheduled"} and float(at) < now:
+        at, seq = str(now), "-1"  # what is due comes before it in this order, and may be much
     after = f"(to_timestamp({where.add(float(at))}::float8), {where.add(int(seq))}::bigint)"
     condition = " and ".join(where.parts)
     limit = MOST_LOOKED_AT if parts.rest.terms else query.limit + 1
@@ -254,8 +255,12 @@ def count(filter: Filter, cap: int, time: Time) -> Talk[dict[State, int]]:
             for _, job in _matching(found, parts.rest, now):
                 counts[job.state] = counts.get(job.state, 0) + 1
         return {state: min(cap, number) for state, number in counts.items()}
-    condition = " and ".join(parts.where.parts)
+    under_way = parts.states & {*_UNDER_WAY}
+    small = not under_way or (yield from _is_small())
+    every = parts
     for state in sorted(parts.states & frozenset(STATES)):
+        parts = terms.narrowed(every, _UNDER_WAY[state], []) if state in under_way and not small else every
+        condition = " and ".join(parts.where.parts)
         table, which = ("treadle.job_history", terms.ended) if state in terms.ENDED else ("treadle.job", terms.live)
         ((number,),) = yield (
             f"select count(*) from (select from {table} as job where {terms.in_state(state)} and {which(condition)} "

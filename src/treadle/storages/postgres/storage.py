@@ -45,6 +45,7 @@ from .desk import Desk, Desks
 from .history import PostgresHistory
 from .limits import PostgresLimits
 from .lines import Line
+from .mutes import PostgresMutes
 from .news import News
 from .operating import Operating
 from .pods import PostgresPods
@@ -63,8 +64,8 @@ SUSPECT_FOR: Final = 60.0
 
 
 class PostgresStorage(
-    PostgresLimits, Catalog, PostgresHistory, Copying, PostgresPods, PostgresSchedules, Operating, PostgresReports,
-    PostgresAnswers,
+    PostgresLimits, PostgresMutes, Catalog, PostgresHistory, Copying, PostgresPods, PostgresSchedules, Operating,
+    PostgresReports, PostgresAnswers,
 ):
     """Jobs in one schema of a PostgreSQL database (14 or newer). Safe for any number of threads, event loops, processes
     and hosts at once.

@@ -11,6 +11,7 @@ import math
 import re
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
 
 from ...core import filter as filters
@@ -64,6 +65,14 @@ class Terms(Struct, frozen=True):
     ids: tuple[str, ...] | None  # all candidates, if ids are given
     tags: tuple[str, ...] | None  # one of these is on every candidate
     causes: tuple[str, ...] | None  # every candidate failed for one of these
+    narrowed: bool = False  # the conditions name the candidates one by one
+
+
+def narrowed(parts: Terms, source: str, given: list[str]) -> Terms:
+    """Only those whose ids the statement has. In it, {0} is what is given."""
+    where = Where([*parts.where.parts], [*parts.where.parameters])
+    where.parts.append(f"job.id in ({source.replace('{0}', where.add(given))})")
+    return msgspec.structs.replace(parts, where=where, narrowed=True)
 
 
 # Every parameter must be named somewhere, or the server cannot know its type.

@@ -1,4 +1,4 @@
-"""Find, count and queues: what operators read.
+"""Find: the lists that operators read.
 
 Where an index narrows the search to a few thousand rows (running jobs, failures, one tag), those are read and sorted.
 Otherwise the rows are walked over from the newest, a stretch at a time, and the walk ends with the page, after a
@@ -12,19 +12,16 @@ from __future__ import annotations
 import heapq
 import itertools
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
-
-import msgspec
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, TypeAlias
 
 from ...core import filter as filters
 from ...core import keeping
-from ...core.filter import STATES, Filter
-from ...core.job import Job, State
-from ...core.queue import QueueStats
+from ...core.filter import Filter
+from ...core.job import Job
 from ...core.view import row_of
 from ...ports import Clock, Page, Query
-from . import rows, terms
+from . import places, rows, terms
 from .rows import Database, RowTuple
 from .sql import JOB_COLUMNS, statement
 from .terms import Condition, Terms
@@ -33,13 +30,21 @@ FEW: Final = 20_000
 STRETCH: Final = 20_000
 MOST_LOOKED_AT: Final = 100_000
 PATIENT_WITH: Final = 60_000
+CHUNK: Final = 64
 LONGEST: Final = 1.0
 _COLUMNS: Final = ", ".join(f"job.{name}" for name in JOB_COLUMNS.split(", "))
-_SEEN: Final = "case when job.state = 'ready' and job.run_at > ? then 'scheduled' else job.state end"
-_FIRST: Final = (-1e308, 0)
+SEEN: Final = "case when job.state = 'ready' and job.run_at > ? then 'scheduled' else job.state end"
+Place: TypeAlias = tuple[float, int]
+_FIRST: Final[Place] = (-1e308, 0)
+_ANY: Final = 1 << 62
+_TAGGED: Final = (
+    "from treadle_job_tag as named cross join treadle_job as job on job.seq = named.seq where named.tag = ?"
+)
+# Left to itself the planner takes the index of a queue that is asked for, and sorts all that is in it.
+_STRETCH: Final = "from treadle_job as job not indexed where job.seq >= ? and job.seq < ?"
 
 
-class _Walk:
+class Walk:
     """Where candidates come from, how far they were looked at, and whether that was far enough."""
 
     def __init__(self, db: Database, parts: Terms) -> None:
@@ -59,7 +64,7 @@ class _Walk:
 
     def newest(self, below: int | None, places: Condition | None = None) -> Iterator[RowTuple]:
         """All rows, from the newest, a stretch of row numbers at a time; soon only those in the right places."""
-        sql = f"select {_COLUMNS} from treadle_job as job where job.seq >= ? and job.seq < ? and {self._where.sql}"
+        sql = f"select {_COLUMNS} {_STRETCH} and {self._where.sql}"
         for low, high in self._stretches(below):
             if places is not None and self.looked_at >= PATIENT_WITH:
                 yield from self._in_places(places, high)
@@ -69,14 +74,29 @@ class _Walk:
     def _in_places(self, places: Condition, below: int) -> Iterator[RowTuple]:
         """The same, but by way of an index of the states in question: what is asked for is rare among the newest."""
         newest = f"select seq from ({places.sql}) where seq < ? order by seq desc limit ?"
-        sql = f"select {_COLUMNS} from treadle_job as job where job.seq = ? and {self._where.sql}"
-        while numbers := self._db.execute(newest, (*places.parameters, below, STRETCH)).fetchall():
-            for (below,) in numbers:
-                yield from self._db.execute(sql, (below, *self._where.parameters))
-                self.place = below
-                if self.is_enough():
-                    return
+        size = CHUNK * 4
+        while numbers := self._db.execute(newest, (*places.parameters, below, size)).fetchall():
+            yield from self._these([seq for (seq,) in numbers])
+            self.place = below = numbers[-1][0]
             self.looked_at += len(numbers)
+            if self.is_enough():
+                return
+            size = STRETCH
+
+    def tagged(self, tag: str, below: int | None) -> Iterator[RowTuple]:
+        """All that have the tag, from the newest: the tags are stored in this order."""
+        sql = f"select {_COLUMNS} {_TAGGED} and named.seq < ? and {self._where.sql} order by named.seq desc"
+        yield from self._db.execute(sql, (tag, _ANY if below is None else below, *self._where.parameters))
+
+    def _these(self, numbers: Sequence[int]) -> Iterator[RowTuple]:
+        """Those of the rows that match, in their order."""
+        sql = (
+            f"select {_COLUMNS} from json_each(?) as chosen cross join treadle_job as job on job.seq = chosen.value "
+            f"where {self._where.sql}"
+        )
+        found = self._db.execute(sql, (rows.json_text(numbers), *self._where.parameters)).fetchall()
+        by_number = {row[0]: row for row in found}
+        yield from (by_number[seq] for seq in numbers if seq in by_number)
 
     def is_enough(self) -> bool:
         """Whether the time is up, or Python has looked at all that it may."""
@@ -98,58 +118,81 @@ class _Walk:
 
     def newest_counts(self, now: float) -> Iterator[tuple[str, int]]:
         """How many of them are in which state."""
-        sql = (
-            f"select {_SEEN}, count(*) from treadle_job as job where job.seq >= ? and job.seq < ? and {self._where.sql}"
-        )
+        sql = f"select {SEEN}, count(*) {_STRETCH} and {self._where.sql} group by 1"
         for low, high in self._stretches(None):
-            yield from self._db.execute(f"{sql} group by 1", (now, low, high, *self._where.parameters)).fetchall()
+            yield from self._db.execute(sql, (now, low, high, *self._where.parameters)).fetchall()
 
     def few_counts(self, source: Condition, now: float) -> Iterator[tuple[str, int]]:
         sql = (
-            f"select {_SEEN}, count(*) from treadle_job as job where job.seq in ({source.sql}) "
+            f"select {SEEN}, count(*) from treadle_job as job not indexed where job.seq in ({source.sql}) "
             f"and {self._where.sql} group by 1"
         )
         yield from self._db.execute(sql, (now, *source.parameters, *self._where.parameters)).fetchall()
 
+    def tagged_counts(self, tag: str, now: float) -> Iterator[tuple[str, int]]:
+        sql = f"select {SEEN}, count(*) {_TAGGED} and {self._where.sql} group by 1"
+        yield from self._db.execute(sql, (now, tag, *self._where.parameters)).fetchall()
+
     def few(self, source: Condition, below: int | None) -> Iterator[RowTuple]:
         """The rows that an index names, from the newest."""
         sql = (
-            f"select {_COLUMNS} from treadle_job as job where job.seq in ({source.sql}) and job.seq < ? "
-            f"and {self._where.sql} order by job.seq desc"
+            f"select {_COLUMNS} from treadle_job as job not indexed "
+            f"where job.seq in ({source.sql}) and job.seq < ? and {self._where.sql} order by job.seq desc"
         )
-        limit = (1 << 62) if below is None else below
-        yield from self._db.execute(sql, (*source.parameters, limit, *self._where.parameters))
+        given = (*source.parameters, _ANY if below is None else below, *self._where.parameters)
+        yield from self._db.execute(sql, given)
 
-    def few_by_time(self, source: Condition, after: tuple[float, int]) -> Iterator[RowTuple]:
+    def few_by_time(self, sources: Iterable[Condition], after: Place, most: int) -> Iterator[RowTuple]:
+        """Of the rows that each `from … where …` has, those that are next."""
+        streams = [
+            self._db.execute(
+                f"select job.run_at, job.seq {source.sql} and {self._where.sql} and (job.run_at, job.seq) > (?, ?) "
+                "order by job.run_at, job.seq limit ?",
+                (*source.parameters, *self._where.parameters, *after, most),
+            )
+            for source in sources
+        ]
+        return self._in_order(heapq.merge(*map(_with_a_time, streams)))
+
+    def newest_by_time(self, after: Place, most: int) -> Iterator[RowTuple]:
+        """Of all rows from the newest, those that are next: of each stretch no more than can be shown."""
         sql = (
-            f"select {_COLUMNS} from treadle_job as job where job.seq in ({source.sql}) "
-            f"and (job.run_at, job.seq) > (?, ?) and {self._where.sql} order by job.run_at, job.seq"
+            f"select job.run_at, job.seq {_STRETCH} and {self._where.sql} and (job.run_at, job.seq) > (?, ?) "
+            "order by job.run_at, job.seq limit ?"
         )
-        yield from self._db.execute(sql, (*source.parameters, *after, *self._where.parameters))
+        found: list[Place] = []
+        for low, high in self._stretches(None):
+            given = (low, high, *self._where.parameters, *after, most)
+            found = heapq.nsmallest(most, [*found, *_with_a_time(self._db.execute(sql, given))])
+        return self._in_order(found)
 
-    def upcoming(self, queues: Iterable[str], after: tuple[float, int], now: float) -> Iterator[RowTuple]:
+    def upcoming(self, parts: Terms, after: Place, now: float) -> Iterator[RowTuple]:
         """Claimable jobs of many tasks by their run_at: each task's own order is stored, and they are merged."""
         heads = [
             (queue, task, priority)
-            for queue in queues
+            for queue in places.queues(self._db, parts)
             for task, priority, *_ in self._db.execute(statement("claim_heads"), (queue, now)).fetchall()
+            if parts.task in (None, task)
         ]
-        sql = f"select {_COLUMNS} from treadle_job as job where job.seq = ? and {self._where.sql}"
         streams = [self._db.execute(statement("upcoming"), (*head, *after)) for head in heads]
-        for _run_at, seq in heapq.merge(*map(_with_a_time, streams)):
-            self.looked_at += 1
+        for chunk in _chunks(heapq.merge(*map(_with_a_time, streams))):
+            yield from self._these(chunk)
+            self.looked_at += len(chunk)
             if self.is_enough():
                 return
-            yield from self._db.execute(sql, (seq, *self._where.parameters))
+
+    def _in_order(self, found: Iterable[Place]) -> Iterator[RowTuple]:
+        for chunk in _chunks(iter(found)):
+            yield from self._these(chunk)
 
 
 def find(db: Database, query: Query, clock: Clock) -> Page:
     now = clock.now()
     parts = terms.take_apart(query.filter, clock)
-    walk = _Walk(db, parts)
-    candidates = _soonest(db, walk, query, parts, now) if query.next_first else _newest(db, walk, query, parts)
-    matching = _matching(db, walk, candidates, parts.rest, now)
-    page = list(itertools.islice(matching, query.limit + 1))
+    walk = Walk(db, parts)
+    candidates = _soonest(db, walk, query, parts, now) if query.next_first else newest(db, walk, parts, query.cursor)
+    found = matching(db, walk, candidates, parts.rest, now)
+    page = list(itertools.islice(found, query.limit + 1))
     shown = page[: query.limit]
     return Page(
         jobs=[job for _, job in shown],
@@ -159,44 +202,58 @@ def find(db: Database, query: Query, clock: Clock) -> Page:
     )
 
 
-def _newest(db: Database, walk: _Walk, query: Query, parts: Terms) -> Iterator[RowTuple]:
-    below = int(query.cursor) if query.cursor else None
-    source = _source(db, parts)
+def newest(db: Database, walk: Walk, parts: Terms, cursor: str | None) -> Iterator[RowTuple]:
+    below = int(cursor) if cursor else None
+    if parts.tag is not None:
+        return walk.tagged(parts.tag, below)
+    source = few(db, parts, FEW)
     if source is not None:
         return walk.few(source, below)
     # Successes are everywhere; any other state may be rare among the newest.
-    return walk.newest(below, None if "succeeded" in parts.states else _places(db, parts))
+    return walk.newest(below, None if "succeeded" in parts.states else places.source(db, parts))
 
 
-def _soonest(db: Database, walk: _Walk, query: Query, parts: Terms, now: float) -> Iterator[RowTuple]:
+def _soonest(db: Database, walk: Walk, query: Query, parts: Terms, now: float) -> Iterator[RowTuple]:
     after = _FIRST
     if query.cursor:
         run_at, _, seq = query.cursor.partition("/")
         after = (float(run_at), int(seq))
-    source = _source(db, parts)
+    if parts.states <= {"scheduled"}:
+        after = max(after, (now, -1))  # what is due comes before it in this order, and may be much
+    most = _ANY if parts.rest.terms else query.limit + 1
+    if parts.tag is not None:
+        return walk.few_by_time([Condition(_TAGGED, (parts.tag,))], after, most)
+    source = None if parts.retrying else few(db, parts, FEW)
     if source is not None:
-        return (row for row in walk.few_by_time(source, after) if isinstance(row[8], float))
+        named = f"from treadle_job as job not indexed where job.seq in ({source.sql})"
+        return walk.few_by_time([Condition(named, source.parameters)], after, most)
+    if parts.retrying:
+        pieces = places.of_state(db, "scheduled", parts)
+        return walk.few_by_time([Condition(each.rows, each.where.parameters) for each in pieces], after, most)
     if parts.states <= {"ready", "scheduled"}:
-        return walk.upcoming(_queues(db, parts), after, now)
-    newest = sorted((row for row in walk.newest(None) if isinstance(row[8], float)), key=_by_time)
-    return (row for row in newest if _by_time(row) > after)
+        return walk.upcoming(parts, after, now)
+    return walk.newest_by_time(after, min(most, MOST_LOOKED_AT))
 
 
-def _with_a_time(rows: Iterable[tuple[Any, int]]) -> Iterator[tuple[float, int]]:
+def _chunks(found: Iterator[Place]) -> Iterator[list[int]]:
+    """Row numbers, a few at first: mostly they make the page."""
+    size = CHUNK
+    while chunk := [seq for _, seq in itertools.islice(found, size)]:
+        yield chunk
+        size = min(size * 4, STRETCH)
+
+
+def _with_a_time(rows: Iterable[tuple[Any, int]]) -> Iterator[Place]:
     """Without rows that somebody damaged: they have no place in this order."""
     return (row for row in rows if isinstance(row[0], float))
-
-
-def _by_time(row: RowTuple) -> tuple[float, int]:
-    return (row[8], row[0])
 
 
 def _cursor(row: RowTuple, query: Query) -> str:
     return f"{row[8]!r}/{row[0]}" if query.next_first else str(row[0])
 
 
-def _matching(
-    db: Database, walk: _Walk, candidates: Iterable[RowTuple], rest: Filter, now: float
+def matching(
+    db: Database, walk: Walk, candidates: Iterable[RowTuple], rest: Filter, now: float
 ) -> Iterator[tuple[RowTuple, Job]]:
     for row in candidates:
         errors = rows.last_errors(db, [(row[0], row[-1])]) if row[-1] else {}
@@ -210,115 +267,14 @@ def _matching(
             return
 
 
-# Where an index leads ------------------------------------------------------------------------------------------------
-
-
-def _source(db: Database, parts: Terms) -> Condition | None:
+def few(db: Database, parts: Terms, most: int) -> Condition | None:
     """A statement for the row numbers of all candidates, if an index has them and they are few."""
-    for source in (*parts.named, _places(db, parts)):
+    for source in (*parts.named, places.source(db, parts)):
         counting = f"select count(*) from (select 1 from ({source.sql}) limit ?)"
-        (count,) = db.execute(counting, (*source.parameters, FEW + 1)).fetchone()
-        if count <= FEW:
+        (count,) = db.execute(counting, (*source.parameters, most + 1)).fetchone()
+        if count <= most:
             return source
     return None
-
-
-def _places(db: Database, parts: Terms) -> Condition:
-    """A statement for the row numbers of all jobs in the states and queues in question, each by its index."""
-    pieces = [piece for state in sorted(parts.states) for piece in _pieces(db, state, parts)]
-    return Condition(
-        " union all ".join(piece.sql for piece in pieces) or "select null as seq where false",
-        tuple(parameter for piece in pieces for parameter in piece.parameters),
-    )
-
-
-def _pieces(db: Database, state: str, parts: Terms) -> list[Condition]:
-    if state in ("waiting", "running"):
-        return [Condition(f"select seq from treadle_job where state = '{state}'")]
-    if state == "scheduled" and "ready" in parts.states:
-        return []  # one piece serves both
-    queues = _queues(db, parts)
-    if state in terms.ENDED:
-        sql = "select seq from treadle_job where queue = ? and state = ? and finished_at is not null"
-        return [Condition(sql, (queue, state)) for queue in queues]
-    return [Condition("select seq from treadle_job where queue = ? and state = 'ready'", (queue,)) for queue in queues]
-
-
-def _queues(db: Database, parts: Terms) -> tuple[str, ...]:
-    if parts.queues is not None:
-        return parts.queues
-    return tuple(name for (name,) in db.execute("select name from treadle_queue order by name"))
-
-
-# Numbers -------------------------------------------------------------------------------------------------------------
-
-
-def count(db: Database, filter: Filter, cap: int, clock: Clock) -> dict[State, int]:
-    now = clock.now()
-    parts = terms.take_apart(filter, clock)
-    counts: dict[State, int] = {}
-    if parts.by_place:
-        for state in sorted(parts.states):
-            if found := _count_state(db, state, parts, cap, now):
-                counts[State(state)] = found
-        return counts
-    source = _source(db, parts)
-    walk = _Walk(db, parts)
-    if parts.rest.terms:
-        candidates = walk.newest(None) if source is None else walk.few(source, None)
-        for _, job in _matching(db, walk, candidates, parts.rest, now):
-            counts[job.state] = counts.get(job.state, 0) + 1
-    else:
-        for name, found in walk.newest_counts(now) if source is None else walk.few_counts(source, now):
-            if name in STATES:
-                counts[State(name)] = counts.get(State(name), 0) + found
-    return {state: min(cap, found) for state, found in counts.items()}
-
-
-def _count_state(db: Database, state: str, parts: Terms, cap: int, now: float) -> int:
-    where = terms.joined((*parts.conditions, terms.in_state(state, now)))
-    found = 0
-    for piece in _pieces(db, state, _only(parts, state)):
-        indexed = piece.sql.replace("select seq from treadle_job where", "select 1 from treadle_job as job where")
-        sql = f"select count(*) from ({indexed} and {where.sql} limit ?)"
-        found += db.execute(sql, (*piece.parameters, *where.parameters, cap)).fetchone()[0]
-    return min(cap, found)
-
-
-def _only(parts: Terms, state: str) -> Terms:
-    return msgspec.structs.replace(parts, states=frozenset({state}))
-
-
-def queues(db: Database, clock: Clock) -> list[QueueStats]:
-    now = clock.now()
-    running = dict(db.execute("select queue, count(*) from treadle_job where state = 'running' group by queue"))
-    waiting = dict(db.execute("select queue, count(*) from treadle_job where state = 'waiting' group by queue"))
-    found = db.execute(statement("queues")).fetchall()
-    return [_stats(db, row, running, waiting, now) for row in found]
-
-
-def _stats(db: Database, row: RowTuple, running: dict[str, int], waiting: dict[str, int], now: float) -> QueueStats:
-    queue = rows.queue_of(row)
-    cap = QueueStats(queue=queue).capped_at
-    ready = scheduled = 0
-    oldest: float | None = None
-    for task, priority, first_at, _ in db.execute(statement("claim_heads"), (queue.name, now)).fetchall():
-        due, later = db.execute(statement("count_due"), (queue.name, task, priority, now)).fetchone()
-        ready, scheduled = ready + due, scheduled + later
-        if due:
-            oldest = first_at if oldest is None else min(oldest, first_at)
-    ended: dict[str, Any] = {
-        state: db.execute(statement("count_ended"), (queue.name, state, cap)).fetchone()[0] for state in terms.ENDED
-    }
-    return QueueStats(
-        queue=queue,
-        ready=ready,
-        scheduled=scheduled,
-        waiting=waiting.get(queue.name, 0),
-        running=running.get(queue.name, 0),
-        oldest_ready_seconds=None if oldest is None else max(0.0, now - oldest),
-        **ended,
-    )
 
 
 def get(db: Database, ids: Iterable[str], clock: Clock) -> list[Job]:

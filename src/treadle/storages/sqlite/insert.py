@@ -16,7 +16,7 @@ from typing import Any, Final
 from ...core import keeping, unique
 from ...core.job import NewJob, UniqueClaim
 from ...ports import Inserted
-from . import rows
+from . import reports, rows
 from .rows import Database
 from .sql import statement
 
@@ -126,6 +126,7 @@ def _settle(db: Database, holder: str, new: NewJob, rule: UniqueClaim, now: floa
     )
     untag(db, seq, old_tags)
     _tag(db, seq, new.tags)
+    reports.forget_reports(db, (holder,))
     return Inserted(holder, "replaced")
 
 

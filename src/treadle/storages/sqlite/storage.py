@@ -33,6 +33,7 @@ from ...ports import (
     Want,
 )
 from ..clock import SystemClock
+from ..depths import Depths
 from ..lent import AtOnce
 from . import (
     apply,
@@ -47,6 +48,7 @@ from . import (
     insert,
     migrations,
     opening,
+    tally,
     threads,
     transact,
 )
@@ -57,6 +59,7 @@ from .copy import Copying
 from .history import SQLiteHistory
 from .limits import SQLiteLimits
 from .locks import PodLocks
+from .mutes import SQLiteMutes
 from .news import News
 from .opening import Opened
 from .operating import Operating
@@ -70,8 +73,9 @@ T = TypeVar("T")
 
 
 class SQLiteStorage(
-    Copying, SQLiteLimits, PodVerbs, Catalog, SQLiteHistory, Operating, SQLiteSchedules, SQLiteReports, SQLiteAnswers
-):
+    Copying, SQLiteLimits, SQLiteMutes, PodVerbs, Catalog, SQLiteHistory, Operating, SQLiteSchedules, SQLiteReports,
+    SQLiteAnswers,
+):  # fmt: skip
     """Jobs in one SQLite file. Safe for several threads, event loops and processes of one host at once.
 
     `synchronous="normal"` is faster for single enqueues, and may lose the last commits when the power fails.
@@ -101,6 +105,7 @@ class SQLiteStorage(
         self._ballast = files.Ballast(self.path)
         self._life = threading.Lock()
         self._opened: Opened | None = None
+        self._depths: Depths[tally.Head] = Depths()
 
     # Life ------------------------------------------------------------------------------------------------------------
 
@@ -259,10 +264,10 @@ class SQLiteStorage(
         return self._clock.now()
 
     async def count(self, filter: Filter, cap: int = 10_000) -> Mapping[State, int]:
-        return await self._read(lambda db: find.count(db, filter, cap, self._clock))
+        return await self._read(lambda db: tally.count(db, filter, cap, self._clock))
 
     async def queues(self) -> Sequence[QueueStats]:
-        return await self._read(lambda db: find.queues(db, self._clock))
+        return await self._read(lambda db: tally.queues(db, self._clock, self._depths))
 
     async def pods(self) -> Sequence[Pod]:
         return await self._read(lambda db: cluster.pods(db, self._clock))
@@ -289,7 +294,8 @@ class SQLiteStorage(
 
     @asynccontextmanager
     async def transact_async(self, connection: object) -> AsyncGenerator[sqlite3.Connection]:
-        with self.transact(connection) as own:
+        self._check()
+        async with transact.transact_async(connection, self.path, self._deadline) as own:
             yield own
 
     # On their way ----------------------------------------------------------------------------------------------------

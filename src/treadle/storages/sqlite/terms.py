@@ -36,6 +36,14 @@ _MEASURES: Final = {
     "priority": "job.priority",
     "attempt": "job.attempt",
 }
+# As `core.job.cause_of` makes it. An entry that cannot be read is an error of no type, at no place.
+_CAUSE: Final = """(
+    select job.task || ':' || case when json_valid(last.entry) then coalesce(
+        nullif(json_extract(last.entry, '$.type'), ''), json_extract(last.entry, '$.kind'), 'error'
+    ) || ':' || coalesce(json_extract(last.entry, '$.place'), '') else 'error:' end
+    from treadle_job_error as last
+    where last.seq = job.seq and last.n = job.error_count
+)"""
 # The states in which a condition can hold at all.
 _STATES_OF: Final = {
     "retrying": frozenset({"scheduled"}),
@@ -60,8 +68,12 @@ class Terms(Struct, frozen=True):
     rest: Filter  # what only Python can test
     states: frozenset[str]  # where matches can be
     queues: tuple[str, ...] | None  # in which queues; None: in all
+    task: str | None  # of which task; None: of any
+    finished: Condition | None  # when all candidates have ended
+    retrying: bool  # all candidates wait for their retry
     named: tuple[Condition, ...]  # statements for the row numbers of all candidates, by their id or a tag
-    by_place: bool  # nothing but state and queue is asked for
+    tag: str | None  # candidates must be taken from those with this tag: no condition tests it
+    by_place: bool  # an index alone tells who matches
 
 
 def take_apart(filter: Filter, clock: Clock) -> Terms:
@@ -71,7 +83,12 @@ def take_apart(filter: Filter, clock: Clock) -> Terms:
     states = frozenset(state.value for state in State)
     queues: tuple[str, ...] | None = None
     named: list[Condition] = []
+    task = tag = finished = None
+    retrying = False
     for term in filter.terms:
+        if tag is None and term.key == "tag" and not term.negated and _only(term) is not None:
+            tag = _only(term)  # the candidates come from it: it need not be tested
+            continue
         condition = _condition(term, clock, now)
         if condition is None:
             rest.append(term)
@@ -91,8 +108,32 @@ def take_apart(filter: Filter, clock: Clock) -> Terms:
             queues = tuple({value.text for value in term.values})
         elif term.key in ("id", "tag"):
             named.append(_named(term))
-    by_place = all(term.key == "state" or (term.key == "queue" and not term.negated) for term in filter.terms)
-    return Terms(tuple(conditions), Filter(tuple(rest)), states, queues, tuple(named), by_place)
+        elif term.key == "finished":
+            states &= ENDED
+            finished = condition
+        elif term.key == "task":
+            task = _only(term) or task
+        retrying = retrying or (term.key == "is" and not term.negated and _only(term) == "retrying")
+    by_place = all(_is_of_place(term, states) for term in filter.terms)
+    return Terms(
+        tuple(conditions), Filter(tuple(rest)), states, queues, task, finished, retrying, tuple(named), tag, by_place
+    )
+
+
+def _only(term: Term) -> str | None:
+    """The one value that is written out."""
+    return term.values[0].text if len(term.values) == 1 and term.values[0].op == "" else None
+
+
+def _is_of_place(term: Term, states: frozenset[str]) -> bool:
+    """Whether the index of the states in question has all that the term asks for."""
+    if term.key == "state":
+        return True
+    if term.negated:
+        return False
+    if term.key == "task":
+        return _only(term) is not None and states <= {"ready", "scheduled"}
+    return term.key in ("queue", "finished") or (term.key == "is" and _only(term) in ("due", "retrying"))
 
 
 def _named(term: Term) -> Condition:
@@ -127,8 +168,6 @@ def _implied(term: Term) -> list[Condition]:
     root = term.key.partition(".")[0]
     if term.negated:
         return []
-    if root == "cause":
-        return [Condition("job.state = 'failed' and job.error_count > 0")]
     if root == "error":
         return [Condition("job.error_count > 0")]
     if root == "reason":
@@ -152,8 +191,13 @@ def _value(key: str, value: Value, clock: Clock, now: float) -> Condition | None
     if key in _MEASURES:
         return _within(_MEASURES[key], filters.interval(key, value, now))
     if key == "tag":
+        if value.op == "":
+            sql = "exists (select 1 from treadle_job_tag as named where named.tag = ? and named.seq = job.seq)"
+            return Condition(sql, (value.text,))
         name = _name("tag", value)
         return Condition(f"job.seq in (select seq from treadle_job_tag where {name.sql})", name.parameters)
+    if key == "cause":
+        return _cause(value)
     if key == "state":
         return in_state(value.text, now)
     if key == "is":
@@ -171,6 +215,16 @@ def _name(column: str, value: Value) -> Condition:
     return Condition(
         f"({column} between ? and ? and substr({column}, 1, ?) = ?)", (value.text, beyond, len(value.text), value.text)
     )
+
+
+def _cause(value: Value) -> Condition:
+    """Of failed jobs only, and of those whose task it can be: the last error is read as JSON, which costs most."""
+    failed = "job.state = 'failed' and job.error_count > 0"
+    whole = _name(_CAUSE, value)
+    if value.op == "*":
+        return Condition(f"{failed} and {whole.sql}", whole.parameters)
+    own_task = "substr(?, 1, length(job.task) + 1) = job.task || ':'"
+    return Condition(f"{failed} and {own_task} and {whole.sql}", (value.text, *whole.parameters))
 
 
 def _within(column: str, bounds: Interval) -> Condition:

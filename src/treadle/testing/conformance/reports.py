@@ -12,8 +12,8 @@ from ...core.progress import Progress, Report, Reported
 from ...core.rollup import DAY
 from ...ports import Storage
 from ..clock import FakeClock
-from .builders import LEASE, a_token, failing, near, only
-from .steps import Cases, a_live_pod, end, put, rescue, start, start_and_lose, take_one, write
+from .builders import LEASE, a_token, a_unique_job, failing, near, only
+from .steps import Cases, a_live_pod, end, put, rescue, start, start_and_lose, take, take_one, write
 
 GONE = "019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11"
 
@@ -186,6 +186,19 @@ class Reports(Cases):
         assert all(answer.accepted for answer in await storage.apply(revivals))
         assert list(await storage.progress([job.id for job in jobs])) == []
         assert [await saved(storage, job.id) for job in jobs] == [None] * 3
+
+    async def test_a_job_that_is_replaced_begins_with_nothing(self, storage: Storage) -> None:
+        # What it asks for now is something else: to go on where the last attempt was would leave out half of it.
+        pod = await a_live_pod(storage)
+        await put(storage, a_unique_job("key"), a_unique_job("other"))
+        one, other = await take(storage, pod)
+        for job in (one, other):
+            await storage.report([says(job), saves(job)])
+            await end(storage, job, failing(after=60.0))
+        again = a_unique_job(one.unique_key or "", on_conflict="replace")
+        assert only(await storage.insert([again])).outcome == "replaced"
+        assert (await done(storage, one.id), await saved(storage, one.id)) == (None, None)
+        assert (await done(storage, other.id), await saved(storage, other.id)) == (1.0, "1")
 
     async def test_what_is_over_is_removed_and_nothing_else(self, storage: Storage) -> None:
         pod = await a_live_pod(storage)

@@ -26,6 +26,7 @@ from .limits import Limits, Locks, QueueRates
 from .live import Aging, Catalogue, HeardElsewhere, LaneOrder, LiveSettings, LiveTimeout
 from .moved import Moved
 from .moving import Move, Priority
+from .mutes import Mutes
 from .neighbours import Neighbours
 from .operations import Audit, DeadLetters, Operations, SeeingAll
 from .operators import Cancel, Remove, Reschedule, Revive
@@ -77,6 +78,7 @@ class Suite(
     SeeingAll,
     Audit,
     DeadLetters,
+    Mutes,
     Retention,
     Pods,
     Beat,

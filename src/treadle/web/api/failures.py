@@ -6,11 +6,13 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from ...core.mute import LONGEST_CAUSE
 from ...core.records import FailureView
 from ..plain import plain
 from ..problem import Problem
 from ..routing import Call, Routes
-from .shapes import PAGE, Name
+from .acts import instant
+from .shapes import PAGE, Instant, Name, Reason
 
 routes = Routes()
 
@@ -27,6 +29,20 @@ class Failures(Struct, kw_only=True):
     items: list[FailureView]
     looked_at: int
     capped: bool
+
+
+class Unmute(Struct, forbid_unknown_fields=True, kw_only=True):
+    cause: Annotated[str, Meta(max_length=LONGEST_CAUSE, description="As a group of failures has it.")]
+
+
+class Mute(Unmute, forbid_unknown_fields=True, kw_only=True):
+    until: Instant | None = None
+    reason: Reason | None = None
+
+
+class Muted(Struct):
+    cause: str
+    muted: bool
 
 
 @routes.api("GET", "/failures", action="see", query=FailureQuery, answer=Failures)
@@ -49,6 +65,24 @@ async def failure(call: Call[None, None]) -> Any:
         if each.cause == call.path["cause"]:
             return _seen(call, plain(each))
     raise Problem("not_found", "no failed job has this cause")
+
+
+@routes.api("POST", "/failures/mute", action="mute", body=Mute, answer=Muted)
+async def mute(call: Call[None, Mute]) -> Any:
+    """People know of this cause: it is folded, and left out of what is shown first. No job is changed."""
+    body = call.body
+    await call.app.jobs.mute(body.cause, instant(body.until), by=call.by, reason=body.reason)
+    call.web.counts.forget()
+    return {"cause": body.cause, "muted": True}
+
+
+@routes.api("POST", "/failures/unmute", action="mute", body=Unmute, answer=Muted)
+async def unmute(call: Call[None, Unmute]) -> Any:
+    """Show it first again."""
+    if not await call.app.jobs.unmute(call.body.cause, by=call.by):
+        raise Problem("not_found", "this cause is not muted")
+    call.web.counts.forget()
+    return {"cause": call.body.cause, "muted": False}
 
 
 def _seen(call: Call[Any, Any], group: dict[str, Any]) -> dict[str, Any]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
+from ...core.mute import check_cause
+from ...core.series import PairSeries
 from ..routing import Call, Routes
-from .frame import render
+from . import charts
+from .asking import Field, Question, ask
+from .frame import done, render
 
 routes = Routes()
 
@@ -27,6 +32,7 @@ async def failures(call: Call[Of, None]) -> Response:
         ("failures", asked.queue or "", asked.task or "", "50"),
         lambda: call.app.jobs.failures(queue=asked.queue, task=asked.task, limit=50),
     )
+    pairs = await call.web.counts.get(("failed", "24h"), lambda: call.app.history.tasks(since="24h", step="1h"))
     queues = await call.web.counts.get(("queues",), call.app.queues.list)
     groups = [replace(each, message=call.web.redact.text(each.message)) for each in found.groups]
     command = "treadle jobs failures" + "".join(
@@ -38,7 +44,8 @@ async def failures(call: Call[Of, None]) -> Response:
         title="Failures",
         page="failures",
         topics="jobs",
-        groups=groups,
+        groups=[(each, _over_a_day(pairs, each.task)) for each in groups if not each.muted],
+        muted=[(each, _over_a_day(pairs, each.task)) for each in groups if each.muted],
         total=sum(each.count for each in groups),
         most=max((each.count for each in groups), default=1),
         looked_at=found.looked_at,
@@ -48,3 +55,59 @@ async def failures(call: Call[Of, None]) -> Response:
         queues=[each.name for each in queues if each.failed],
         command=command,
     )
+
+
+class Cause(Struct):
+    cause: str
+
+
+class Mute(Struct):
+    cause: str
+    until: str | None = None
+    reason: str | None = None
+
+
+@routes.page("GET", "/failures/mute", action="mute", query=Cause)
+async def ask_mute(call: Call[Cause, None]) -> Response:
+    """Ask for how long, and why."""
+    cause = check_cause(call.query.cause)
+    return await ask(
+        call,
+        Question(
+            title="Mute this cause?",
+            words=f"{cause} is folded, and left out of the overview. No job is changed, and none is revived.",
+            action="/failures/mute",
+            button="Mute",
+            fields=[
+                Field(
+                    name="until", label="Unmute by itself after", placeholder="2h", hint="Empty: until somebody does."
+                ),
+                Field(name="reason", label="Reason", placeholder="the bank knows", hint="Why; the audit keeps it."),
+            ],
+            hidden={"cause": cause},
+            command=f"treadle jobs mute '{cause}' --until 2h",
+            back="/failures",
+        ),
+        page="failures",
+    )
+
+
+@routes.page("POST", "/failures/mute", action="mute", form=Mute)
+async def mute(call: Call[None, Mute]) -> Response:
+    """People know of it: fold it."""
+    body = call.body
+    await call.app.jobs.mute(body.cause, body.until or None, by=call.by, reason=body.reason)
+    return done(call, "Muted: it is folded, and left out of the overview", "/failures")
+
+
+@routes.page("POST", "/failures/unmute", action="mute", form=Cause)
+async def unmute(call: Call[None, Cause]) -> Response:
+    """Show it first again."""
+    was_muted = await call.app.jobs.unmute(call.body.cause, by=call.by)
+    return done(call, "Unmuted" if was_muted else "It was not muted any more", "/failures")
+
+
+def _over_a_day(pairs: Sequence[PairSeries], task: str) -> list[int]:
+    """How many runs of the task did not end well, hour by hour."""
+    own = [pair.series.points for pair in pairs if pair.task == task]
+    return [sum(charts.outcome(point, *charts.BAD) for point in points) for points in zip(*own, strict=False)]

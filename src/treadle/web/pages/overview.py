@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
@@ -11,6 +12,8 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from ...core import attention, rollup
+from ...core import filter as filters
+from ...core.records import FailureView
 from ...core.series import Series
 from ...core.view import QueueView
 from ..routing import Call, Routes
@@ -20,6 +23,7 @@ from .pace import STEP, paced
 
 routes = Routes()
 
+MOST_CAUSES: Final = 5
 STATES: Final = ("ready", "scheduled", "waiting", "running", "succeeded", "failed", "cancelled")
 # A day in hours is 24 rows for each task, not 1,440.
 STEPS: Final = {"15m": None, "1h": None, "24h": "1h", "7d": None}
@@ -38,7 +42,7 @@ async def overview(call: Call[Range, None]) -> Response:
         app.pods.list(),
         counts.get(("warnings",), app.warnings),
         counts.get(("schedules",), app.schedules.list),
-        counts.get(("failures", "", "", "5"), lambda: app.jobs.failures(limit=5)),
+        counts.get(("failures", "", "", "50"), lambda: app.jobs.failures(limit=50)),
     )
     series, recent, day, pairs = await asyncio.gather(
         counts.get(("series", asked), lambda: app.history.series(since=asked, step=STEPS[asked])),
@@ -47,7 +51,7 @@ async def overview(call: Call[Range, None]) -> Response:
         counts.get(("pairs", "1h"), lambda: app.history.tasks(since="1h", step=STEP)),
     )
     retrying, poison, stuck = await asyncio.gather(
-        counts.jobs("is:retrying"), counts.jobs("is:poison finished:<24h"), counts.jobs("is:stuck")
+        counts.jobs("is:retrying"), counts.jobs(_poison(failures.groups)), counts.jobs("is:stuck")
     )
     now = datetime.now(UTC)
     evidence = attention.Evidence(
@@ -78,11 +82,22 @@ async def overview(call: Call[Range, None]) -> Response:
         throughput=charts.throughput(series),
         latency=charts.latency(series),
         queues=[paced(queue, pods, pairs, now) for queue in queues],
-        failures=failures,
+        failures=[
+            replace(group, message=call.web.redact.text(group.message)) for group in failures.groups if not group.muted
+        ][:MOST_CAUSES],
         live_pods=sum(pod.live for pod in pods),
         has_any=any(getattr(queue, state) for queue in queues for state in STATES),
         ways=("treadle queues list", f"treadle stats --since {asked}", "treadle doctor"),
     )
+
+
+def _poison(groups: Sequence[FailureView]) -> str:
+    """Jobs that were poison today, but for the causes that people know of, as far as a filter has room for them."""
+    found = "is:poison finished:<24h"
+    for group in groups:
+        if group.muted and len(longer := f"{found} -{group.filter}") < filters.LONGEST:
+            found = longer
+    return found
 
 
 def _totals(queues: Sequence[QueueView]) -> dict[str, tuple[int, int]]:

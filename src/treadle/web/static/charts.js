@@ -53,7 +53,8 @@ function draw(figure) {
     if (had.text === text) return;
     had.text = text;
     had.plain = data.y;
-    had.plot.setData([data.x, ...(stacked ? [...rows].reverse() : rows)]);
+    had.plot.setData([data.x, ...(stacked ? [...rows].reverse() : rows)], !zoomed(had.plot, data.x));
+    if (zoomed(had.plot, data.x)) had.plot.redraw();
     return;
   }
   had?.plot.destroy();
@@ -76,7 +77,7 @@ function draw(figure) {
   const options = {
     width: place.clientWidth, height: place.clientHeight, legend: { show: false }, padding: [8, 20, 0, 0],
     tzDate: utc ? (at) => window.uPlot.tzDate(new Date(at * 1000), "UTC") : undefined,
-    cursor: { y: false, points: { size: 6 } },
+    cursor: { y: false, points: { size: 6 }, sync: { key: "treadle", setSeries: false } },
     scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 0, figure.dataset.unit === "seconds" ? 0.01 : 4) * 1.08] } },
     axes: [
       { stroke: soft, grid: { show: false }, ticks: { stroke: grid, size: 4 }, font: "11px system-ui", gap: 4, size: 28, space: 64, values: (plot, found) => found.map((at) => hour(at, plot.scales.x.max - plot.scales.x.min, utc)) },
@@ -84,11 +85,26 @@ function draw(figure) {
     ],
     series: [{}, ...series],
     bands: stacked ? series.slice(1).map((_, n) => ({ series: [n + 1, n + 2] })) : [],
-    hooks: { setCursor: [(plot) => tell(figure, plot, own, data.names, write)] },
+    hooks: { setCursor: [(plot) => tell(figure, plot, own, data.names, write)], setScale: [(plot, key) => key === "x" && together(plot)] },
   };
   if (!options.tzDate) delete options.tzDate;
   own.plot = new window.uPlot(options, [data.x, ...values], place);
   drawn.set(figure, own);
+}
+
+const zoomed = (plot, x) => plot.scales.x.min > x[0] || plot.scales.x.max < x[x.length - 1] - 2 * (x[1] - x[0] || 0);
+
+/** A range that is drawn on one chart is that of all; a double click shows everything again. */
+let moving = false;
+function together(plot) {
+  if (moving) return;
+  moving = true;
+  const { min, max } = plot.scales.x;
+  for (const figure of $$("figure[data-chart]")) {
+    const other = drawn.get(figure)?.plot;
+    if (other && other !== plot && (other.scales.x.min !== min || other.scales.x.max !== max)) other.setScale("x", { min, max });
+  }
+  moving = false;
 }
 
 /** What is under the cursor, in the legend. */

@@ -174,6 +174,9 @@ begin
                     returning j.queue into v_queue;
                     if found then
                         outcome := 'replaced';
+                        -- It asks for something else now: what its last attempt has left is of no use to it.
+                        delete from treadle.job_progress as s where s.job_id = v_holder::text;
+                        delete from treadle.job_checkpoint as s where s.job_id = v_holder::text;
                         if not exists (
                             select from treadle.lane as l
                             where l.queue = v_queue and l.priority = coalesce(v_new.priority, 0)

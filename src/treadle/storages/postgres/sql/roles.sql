@@ -62,7 +62,7 @@ grant insert, update, delete on
     treadle.leader, treadle.run, treadle.share, treadle.catalog,
     treadle.rate_limit, treadle.named_lock, treadle.schedule, treadle.fire, treadle.rollup, treadle.reading, treadle.event,
     treadle.operation, treadle.audit, treadle.job_progress, treadle.job_checkpoint, treadle.job_log,
-    treadle.answer
+    treadle.answer, treadle.mute
 to treadle_worker;
 
 grant execute on all functions in schema treadle_schema_name to treadle_worker;
@@ -72,6 +72,9 @@ grant execute on all functions in schema treadle_schema_name to treadle_worker;
 grant insert on treadle.job, treadle.queue, treadle.lane, treadle.held to treadle_enqueuer;
 
 grant update, delete on treadle.job, treadle.held to treadle_enqueuer;
+
+-- What the last attempt of a job has left goes when the job is replaced.
+grant delete on treadle.job_progress, treadle.job_checkpoint to treadle_enqueuer;
 
 grant execute on function
     treadle.ensure_1, treadle.insert_1, treadle.insert_one_1, treadle.insert_keyed_1,

@@ -13,11 +13,11 @@ from typing import Any
 
 import msgspec
 
-from ..context import Call, Door, as_child
-from ..core.job import Change, Job, NewJob
-from ..core.view import JobView, job_view
-from ..hooks import after
-from ..tasks import FOLLOWED, Task
+from .context import Call, Door, as_child
+from .core.job import Change, Job, NewJob
+from .core.view import JobView, job_view
+from .hooks import after
+from .tasks import FOLLOWED, Task
 
 log = logging.getLogger("treadle.follow")
 

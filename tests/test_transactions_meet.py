@@ -1,0 +1,193 @@
+"""Where a finish inside the task's own transaction meets other promises: what is kept behind the run, what its task
+declares for its end, a beat that comes after the commit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.test_transactions import Ledger, ledger
+from treadle import App, Context, Unique
+from treadle.config import Timing
+from treadle.core.view import JobView
+
+__all__ = ["ledger"]
+
+pytestmark = pytest.mark.anyio
+
+LAST = Unique(key="k", on_conflict="keep_last")
+
+
+async def ended(app: App, id: str) -> str:
+    return (await app.client.wait_for_end(id, 20)).state
+
+
+async def test_what_is_kept_behind_takes_over_with_the_commit(ledger: Ledger) -> None:
+    # Refused instead, the run's effect would be undone for the sake of a request that came while it ran.
+    app, begun, go = ledger.app, asyncio.Event(), asyncio.Event()
+
+    @app.task(name="pay")
+    async def pay(ctx: Context, n: int) -> None:
+        if n == 1:
+            begun.set()
+            await go.wait()
+        async with ctx.transaction() as tx:
+            await ledger.write(tx.connection, n)
+
+    async with app.worker():
+        holder = await pay.using(unique=LAST).enqueue(1)
+        await begun.wait()
+        kept = await pay.using(unique=LAST).enqueue(2)
+        assert kept.outcome == "kept"
+        go.set()
+        assert await ended(app, holder.id) == "succeeded"
+        assert await ended(app, kept.id) == "succeeded"
+    assert ledger.rows() == [1, 2]
+    assert (await holder.status()).attempt == 1
+
+
+async def test_what_the_task_declares_for_its_success_commits_with_it(ledger: Ledger) -> None:
+    app, seen = ledger.app, []
+
+    @app.task(name="receipt")
+    async def receipt(n: int) -> None: ...
+
+    @app.task(name="pay")
+    async def pay(ctx: Context, n: int) -> None:
+        async with ctx.transaction() as tx:
+            await ledger.write(tx.connection, n)
+            tx.result = n
+
+    @pay.follow_up("succeeded")
+    def told(job: JobView) -> object:
+        seen.append((job.state, job.result))
+        return receipt.bind(job.result)
+
+    async with app.worker():
+        handle = await pay.enqueue(7)
+        await handle.result(timeout="20s")
+        (child,) = (await app.jobs.find("task:receipt")).jobs
+        assert await ended(app, child.id) == "succeeded"
+    assert (await app.jobs.count("task:receipt"))["succeeded"] == 1
+    assert seen == [("succeeded", 7)]
+
+
+async def test_a_task_that_goes_on_after_its_commit_is_not_taken_for_lost(ledger: Ledger) -> None:
+    app, told, after = ledger.app, [], []
+
+    @app.task(name="pay")
+    async def pay(ctx: Context, n: int) -> None:
+        async with ctx.transaction() as tx:
+            await ledger.write(tx.connection, n)
+        await asyncio.sleep(0.8)
+        after.append(n)
+
+    app.on("succeeded")(lambda job: told.append(job.task))
+    async with app.worker(timing=Timing(beat=0.1, lease=5.0)) as pod:
+        handle = await pay.enqueue(7)
+        await handle.result(timeout="20s")
+        async with asyncio.timeout(10):
+            while len(pod.roster):
+                await asyncio.sleep(0.01)
+    assert (after, told) == ([7], ["pay"])
+    assert pod.turner.counts["lost"] == 0
+
+
+async def test_transactions_of_several_runs_wait_for_each_other_and_not_the_loop_for_them(ledger: Ledger) -> None:
+    # Where there is one write lock, a run that waited for it on the loop would keep its holder from ever letting go.
+    app, pauses = ledger.app, [0.0]
+
+    @app.task(name="pay", retry=1)
+    async def pay(ctx: Context, n: int) -> None:
+        async with ctx.transaction() as tx:
+            await ledger.write(tx.connection, n)
+            await asyncio.sleep(0.02)
+
+    async def watch() -> None:
+        while True:
+            before = time.monotonic()
+            await asyncio.sleep(0.01)
+            pauses.append(time.monotonic() - before)
+
+    async with app.worker(slots=5):
+        watching = asyncio.create_task(watch())
+        handles = [await pay.enqueue(n) for n in range(5)]
+        for handle in handles:
+            await handle.result(timeout="20s")
+        watching.cancel()
+    assert ledger.rows() == [0, 1, 2, 3, 4]
+    assert max(pauses) < 1.0
+
+
+async def test_a_connection_of_the_users_own_waits_for_the_lock_too(tmp_path: Path) -> None:
+    app = App(f"sqlite:///{tmp_path / 'jobs.db'}")
+
+    @app.task(name="pay", retry=1)
+    async def pay(ctx: Context) -> int:
+        with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db", timeout=7.0)) as db:
+            db.row_factory = sqlite3.Row
+            async with ctx.transaction(db) as tx:
+                await asyncio.sleep(0.02)
+                tx.result = db.execute("pragma busy_timeout").fetchone()[0]
+        return 0
+
+    async with app, app.worker(slots=3):
+        handles = [await pay.enqueue() for _ in range(3)]
+        assert [await handle.result(timeout="20s") for handle in handles] == [7000] * 3
+
+
+CHILD = """
+import asyncio, os, sys, time
+from treadle import App, Context
+from treadle.config import Timing
+
+app = App("sqlite:///jobs.db")
+
+@app.task(name="receipt")
+async def receipt(n: int) -> None: ...
+
+@app.task(name="pay", executor="process")
+def pay(ctx: Context, end: str) -> None:
+    with ctx.transaction_sync() as tx:
+        tx.result = end
+    time.sleep(0.5)
+    if end == "killed":
+        os._exit(9)
+
+pay.follow_up("succeeded")(lambda job: receipt.bind(1))
+
+async def main() -> None:
+    told = []
+    app.on("succeeded")(lambda job: told.append(job.task))
+    async with app.worker(timing=Timing(beat=0.1, lease=5.0)) as pod:
+        for end in ("returned", "killed"):
+            handle = await pay.enqueue(end)
+            print(await handle.result(timeout="15s"), flush=True)
+            while len(pod.roster):
+                await asyncio.sleep(0.01)
+        while told.count("receipt") < 2:
+            await asyncio.sleep(0.01)
+        job = await handle.status()
+        print(sorted(told), pod.turner.counts["lost"], job.state, job.attempt, job.crashes, flush=True)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def test_what_a_child_process_has_committed_is_a_success_whatever_becomes_of_the_child(tmp_path: Path) -> None:
+    script = tmp_path / "shop.py"
+    script.write_text(CHILD)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, cwd=tmp_path, timeout=30)
+    assert done.stdout.splitlines() == [
+        "returned",
+        "killed",
+        "['pay', 'pay', 'receipt', 'receipt'] 0 succeeded 1 0",
+    ], done.stderr
