@@ -93,11 +93,28 @@ screenshots: $(READY) $(ASSETS) $(CHROMIUM)  ## pictures of every page on a livi
 docs: $(READY)  ## write the generated parts of the documentation anew
 	$(BIN)/python docs/generate.py
 
-bench: $(READY)  ## jobs per second, beside Huey, medians of interleaved rounds
-	$(BIN)/python -m benchmarks
+bench: $(READY)  ## jobs per second beside the nearest peers on SQLite and PostgreSQL: under five minutes, writes no page
+	$(BIN)/python -m benchmarks --suite sqlite --brief
+	$(BIN)/python -m benchmarks --suite postgres --brief --rounds 2
 
-bench-postgres: $(READY)  ## the same on PostgreSQL, beside PgQueuer, Procrastinate and awa-pg
+bench-sqlite: $(READY)  ## everything on SQLite, beside Huey; writes docs/benchmarks.md
+	$(BIN)/python -m benchmarks --suite sqlite
+
+bench-postgres: $(READY)  ## everything on PostgreSQL, beside five peers; writes docs/benchmarks-postgres.md
 	$(BIN)/python -m benchmarks --suite postgres
+
+bench-dashboard: $(READY)  ## how long the dashboard's pages take with a million jobs, and whether claims notice
+	$(BIN)/python -m benchmarks.dashboard
+
+REDIS ?= /usr/bin/redis-server
+$(REDIS):
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then apt-get update -qq; apt-get install -y --no-install-recommends redis-server; fi
+	@command -v redis-server >/dev/null || { echo "the Redis suite needs a Redis server: apt-get install redis-server"; exit 1; }
+
+bench-redis: $(READY) $(REDIS)  ## us on PostgreSQL beside six peers on Redis; writes docs/benchmarks-redis.md
+	$(BIN)/python -m benchmarks --suite redis
+
+bench-all: bench-sqlite bench-postgres bench-redis  ## all suites, peers and workloads, with pages and plots
 
 FUZZ ?= 2
 fuzz: $(READY)  ## text from anybody, coverage-guided: FUZZ=2 seconds for each target; the HTTP API in every role: API_EXAMPLES=50
@@ -126,4 +143,4 @@ crash-table: $(READY)  ## kill -9 against the peers and against us; writes docs/
 clean:
 	rm -rf $(VENV) .bench-venvs .postgres-servers .mypy_cache .ruff_cache .hypothesis mutants dist
 
-.PHONY: assets browser screenshots help setup demo check quick unit journeys model interleavings simulation simulate ablations soak soak-short crash-table test test-postgres-versions fuzz audit sabotage mutants docs bench bench-postgres clean
+.PHONY: assets browser screenshots help setup demo check quick unit journeys model interleavings simulation simulate ablations soak soak-short crash-table test test-postgres-versions fuzz audit sabotage mutants docs bench bench-all bench-sqlite bench-postgres bench-redis clean

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import datetime as dt
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 
 from . import machine, page, plots
 from .harness import QUICK, Results, Sizes
+from .processes import Failed
 from .report import Report
 from .suites import SUITES, Suite
 
@@ -37,10 +39,14 @@ def main() -> int:
         )
         return 2
     began = time.monotonic()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and workers are ended on the way out
     try:
         with suite.bench(sizes, folder, options.patience, options.peers) as (bench, facts):
             floor = suite.floor(bench)
             bench.run(chosen, options.peers, rounds)
+    except Failed as failed:  # a server or an environment that cannot be had; what fails in a cell is kept as such
+        print(failed, file=sys.stderr)
+        return 2
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     report = Report(

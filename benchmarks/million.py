@@ -4,8 +4,6 @@ Six queues of very different sizes, twelve tasks, three priorities; tags on one 
 failed or waits for its retry. Which job is what follows from its number, so that both storages hold the same.
 """
 
-# ruff: noqa: S608 - the SQL is put together from our own parts
-
 from __future__ import annotations
 
 import sqlite3
@@ -75,7 +73,10 @@ _SQLITE_AFTER: Final = (
     from treadle_job where error_count > 0
     """,
     "insert into treadle_job_tag (tag, seq) select 'vip', seq from treadle_job where tags is not null",
-    "insert into treadle_job_tag (tag, seq) select 'batch' || (seq / 1000), seq from treadle_job where tags is not null",
+    """
+    insert into treadle_job_tag (tag, seq)
+    select 'batch' || (seq / 1000), seq from treadle_job where tags is not null
+    """,
 )
 
 _POSTGRES_SOURCE: Final = f"""
@@ -144,7 +145,14 @@ _POSTGRES: Final = (
     ) as failed
     """,
     "insert into treadle.run (job_id, pod, token) select id, pod, token from treadle.job where state = 'running'",
-    "insert into treadle.lane (queue, priority) select distinct queue, priority from treadle.job on conflict do nothing",
+    """
+    insert into treadle.answer (id, job_id, claim, timeout, opened_at, expires_at, waits)
+    select id::text, id::text, '', 60.0, 0.0, 4e9, true from treadle.job where state = 'waiting'
+    """,
+    """
+    insert into treadle.lane (queue, priority)
+    select distinct queue, priority from treadle.job on conflict do nothing
+    """,
 )
 
 
@@ -167,5 +175,5 @@ async def into_postgres(db: Any, schema: str, jobs: int, now: float) -> None:
     names = ", ".join(f"('{name}')" for name in QUEUES)
     for sql in (*_POSTGRES, f"insert into treadle.queue (name) values {names} on conflict do nothing"):
         await db.execute(sql.format(jobs=jobs, now=now).replace("treadle.", f"{schema}."), timeout=600)
-    for table in ("job", "job_history", "job_error"):
+    for table in ("job", "job_history", "job_error", "run", "answer"):
         await db.execute(f"vacuum analyze {schema}.{table}", timeout=600)

@@ -20,6 +20,10 @@ start them, except for the pickup in the same process.
   drained. This file alone is kept from round to round: filling it takes longer than measuring.
 * **bulk, callers**: from the call to its return, which is after the commit.
 * **pickup**: CLOCK_MONOTONIC, which all processes share; 20 jobs a second with ±40 % jitter.
+* **steady**: every job is sent at its instant, whether or not those before it are committed (blocking libraries: by 16
+  threads), until the time is over; the pickup times are those of jobs that ran up to five seconds later.
+* **naps**: `asyncio.sleep`, or `time.sleep` in a thread, with exactly so many slots for everybody.
+* **memory**: proportional set size of the worker and its children.
 * **processor time**: read from the kernel's clock of that process, over the span that is measured; all its threads.
 * **commits, WAL bytes**: read from SQLite's own index of the log. WAL bytes are whole pages, so small commits cost
   more of them; they are a little too low (at most some per cent) where the log started over during the run.
@@ -96,6 +100,8 @@ def _figures(report: Report) -> Iterator[str]:
                 noise = max(sample.load["foreign"] for sample in samples)
                 cells = [_cell(report, workload.name, peer, name) for name in names]
                 rows.append((peers.find(peer).title, *cells, f"{noise:.0%}{' ~' if noise > NOISY else ''}"))
+            elif results.cell(workload.name, peer):
+                rows.append((peers.find(peer).title, "failed", *([""] * len(names))))
         yield from _table(("", *(UNITS[name][0] for name in names), "others, at most"), rows)
         yield ""
 
@@ -138,8 +144,8 @@ def _floor(report: Report) -> Iterator[str]:
         ((words, f"{report.floor[name]:.1f}") for name, words in floor.UNITS.items() if name in report.floor),
     )
     yield ""
-    yield "Our distance to it. A bare worker claims 500 rows, decodes them, makes a task of each and deletes them: it has"
-    yield "no lease, no history, no limit and no timeout, and loses nothing only as long as nobody dies."
+    yield "Our distance to it. A bare worker claims 500 rows, decodes them, makes a task of each and deletes them. It"
+    yield "has no lease, no history, no limit and no timeout, and nobody finds out what it was doing when it died."
     yield ""
 
     def ours(workload: str, figure: str) -> float | None:

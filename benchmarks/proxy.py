@@ -24,6 +24,7 @@ class Proxy:
         self._own = folder / f".s.PGSQL.{port}"
         self.address = f"{folder}:{port}"
         self.trips = 0
+        self._open: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
 
@@ -33,13 +34,24 @@ class Proxy:
         return self
 
     def __exit__(self, *error: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
 
     async def _listen(self) -> None:
         self._listener = await asyncio.start_unix_server(self._pass_on, str(self._own))
 
+    async def _end(self) -> None:
+        self._listener.close()
+        for task in self._open:
+            task.cancel()
+        await asyncio.gather(*self._open, return_exceptions=True)
+
     async def _pass_on(self, client: asyncio.StreamReader, to_client: asyncio.StreamWriter) -> None:
+        own = asyncio.current_task()
+        assert own is not None
+        self._open.add(own)
         server, to_server = await asyncio.open_unix_connection(self._server)
         back = asyncio.ensure_future(_copy(server, to_client))
         try:
@@ -54,8 +66,13 @@ class Proxy:
                 self.trips += head[0] in _WAITED_FOR
                 to_server.write(head + await client.readexactly(int.from_bytes(head[1:], "big") - 4))
         except (asyncio.IncompleteReadError, ConnectionError):
+            pass  # the client has gone
+        finally:
             to_server.close()
-            await back
+            to_client.close()
+            back.cancel()
+            await asyncio.gather(back, return_exceptions=True)
+            self._open.discard(own)
 
 
 async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from .harness import Figures
 from .processes import Failed, cpu_with_ended
 
 SOCKET = "BENCH_PG_SOCKET"  # in the environment of every child: where the server is
+GOODBYE = 0.5  # seconds for sessions that are closed to end
 # Files of the log are used again, as on a server that has run for a while, rather than made anew.
 SETTINGS = {
     "shared_buffers": "512MB",
@@ -113,8 +115,11 @@ class Server:
         return PostgresMeter(self, place)
 
     def run(self, place: Path, statement: Any) -> None:
-        with psycopg.connect(url(place), autocommit=True) as connection:
-            connection.execute(statement)
+        try:
+            with psycopg.connect(url(place), autocommit=True) as connection:
+                connection.execute(statement)
+        except psycopg.Error as error:
+            raise Failed(f"{type(error).__name__}: {error}") from None
 
     @contextlib.contextmanager
     def connected(self, place: Path) -> Iterator[psycopg.Connection[Any]]:
@@ -135,6 +140,11 @@ class Server:
         """So far in one database, without our own questions. A session tells only now and then, and all at its end."""
         if (asking := _asking.pop(database(place), None)) is not None:
             asking.close()
+        # What a session has to tell, it tells before it leaves this list.
+        until = time.monotonic() + GOODBYE
+        sessions = f"select count(*) from pg_stat_activity where datname = '{database(place)}'"
+        while self._one(sessions) and time.monotonic() < until:
+            time.sleep(0.005)
         told = int(self._one(f"select xact_commit from pg_stat_database where datname = '{database(place)}'"))
         return told - _asked[database(place)]
 

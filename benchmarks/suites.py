@@ -78,7 +78,7 @@ SUITES = {
         title="Benchmarks on PostgreSQL",
         how=postgres.HOW,
         nearest=("treadle-postgres", "pgqueuer", "awa-pg"),
-        brief=("drain", "drain-two", "bulk", "caller-1", "callers-64", "pickup", "steady-5000"),
+        brief=("drain", "drain-two", "bulk", "caller-1", "callers-64", "pickup"),
         floor=_floor_of_servers,
         bench=_on_servers,
     ),

@@ -8,6 +8,7 @@ import contextlib
 import sqlite3
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -143,6 +144,36 @@ async def test_a_connection_of_the_users_own_waits_for_the_lock_too(tmp_path: Pa
         assert [await handle.result(timeout="20s") for handle in handles] == [7000] * 3
 
 
+@pytest.mark.parametrize("end", ["timeout", "shutdown"])
+async def test_a_run_that_is_given_up_after_its_commit_has_succeeded(tmp_path: Path, end: str) -> None:
+    app, told, committed, go = App(f"sqlite:///{tmp_path / 'jobs.db'}"), [], asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @app.task(name="pay", timeout=0.3 if end == "timeout" else None)
+    def pay(ctx: Context) -> None:
+        with ctx.transaction_sync():
+            pass
+        loop.call_soon_threadsafe(committed.set)
+        go.wait(5)
+
+    for what in ("succeeded", "retried", "failed"):
+        app.on(what)(lambda job, what=what: told.append(what))  # type: ignore[call-overload]
+    async with app:
+        async with app.worker(timing=Timing(cancel_grace=0.2, grace=0.3)) as pod:
+            await pay.enqueue()
+            await committed.wait()
+            async with asyncio.timeout(10):
+                while end == "timeout" and len(pod.roster):
+                    await asyncio.sleep(0.01)
+        go.set()
+    assert told == ["succeeded"]
+    assert {why: pod.turner.counts[why] for why in ("succeeded", "retried", "released")} == {
+        "succeeded": 1,
+        "retried": 0,
+        "released": 0,
+    }
+
+
 CHILD = """
 import asyncio, os, sys, time
 from treadle import App, Context
@@ -172,8 +203,9 @@ async def main() -> None:
             print(await handle.result(timeout="15s"), flush=True)
             while len(pod.roster):
                 await asyncio.sleep(0.01)
-        while told.count("receipt") < 2:
-            await asyncio.sleep(0.01)
+        async with asyncio.timeout(10):
+            while len(told) < 4:
+                await asyncio.sleep(0.01)
         job = await handle.status()
         print(sorted(told), pod.turner.counts["lost"], job.state, job.attempt, job.crashes, flush=True)
 

@@ -71,10 +71,10 @@ class TreadlePostgres(PostgresPeer):
                 -n,
                 ('018e' || lpad(to_hex(n / 65536), 4, '0') || '-' || lpad(to_hex(n % 65536), 4, '0')
                     || '-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid,
-                'default', 'noop', '{{"number":' || n || '}}', then, then, then, then + interval '1 millisecond', 0, 1,
+                'default', 'noop', '{{"number":' || n || '}}', past, past, past, past + interval '1 millisecond', 0, 1,
                 false, 1, 0, 0, 0, 0, 'succeeded', 'pod', 'slot', 'token', 'token'
             from generate_series(1, {jobs}) as n,
-                lateral (select now() - interval '1 hour' + n * interval '1 millisecond') as at (then)
+                lateral (select now() - interval '1 hour' + n * interval '1 millisecond') as at (past)
         """
 
     @contextlib.contextmanager

@@ -418,7 +418,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("pod_slots", "places over all queues of one pod, shared by the queues' `min` and `weight`", _count),
     Setting("batch", "how many jobs one turn takes at most", _count, Limits().batch),
     Setting("threads", "how many `def` tasks run at once; unset: min(32, cpus + 4)", _count),
-    Setting("children", "child processes for tasks with `executor=\"process\"`; unset: one for each processor", _count),
+    Setting("children", 'child processes for tasks with `executor="process"`; unset: one for each processor', _count),
     Setting("child_calls", "after so many calls a child process gives way to a new one", _count, Limits().child_calls),
     Setting("child_memory", "a child process that has grown to so much gives way to a new one: `1GiB`", _size),
     Setting(

@@ -314,9 +314,7 @@ class OutsideTask(Task[P, R_co]):
 class DeclareOutside:
     """`@app.command(…)`, `@app.http(…)` or `@pool.task(…)`, waiting for its stub."""
 
-    def __init__(
-        self, home: Registry, make: Callable[[Function, str], Outside], options: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, home: Registry, make: Callable[[Function, str], Outside], options: Mapping[str, Any]) -> None:
         self._home = home
         self._make = make
         self._options = options

@@ -103,6 +103,7 @@ async def plant(app: App) -> dict[str, str]:
     """All of it. Answers with the ids of what pages are named by."""
     await app.open()
     found = {"pod": new_id(), "queue": name("queue"), "schedule": name("schedule"), "task": name("task")}
+    found["cause"] = f"{name('task')}:{short('mute-type')}:{short('mute-place')}"
     await _pods(app, found)
     await _jobs(app, found)
     await _others(app, found)
@@ -197,7 +198,7 @@ def _trace() -> str:
 
 async def beat(app: App, pod: str) -> None:
     """The pod answers to whoever asks for its stacks."""
-    for _ in range(30):
+    for _ in range(15):
         await app.storage.beat(pod, 3600, [], stacks=text("stacks"))
         await asyncio.sleep(0.1)
 

@@ -30,6 +30,7 @@ PAGES = (
     "/jobs/{scheduled}/priority",
     "/jobs/{scheduled}/move",
     "/enqueue?like={failed}",
+    "/failures/mute?cause={cause}",
     "/failures",
     "/failures?task={task}",
     "/failures?queue={queue}",

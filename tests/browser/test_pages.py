@@ -21,6 +21,7 @@ PAGES = (
     "/jobs/{ready}",
     "/jobs/{hostile}",
     "/failures",
+    "/enqueue?like={failed}",
     "/queues",
     "/queues/mail",
     "/queues/webhooks",
@@ -54,7 +55,8 @@ def test_a_page_can_be_read_by_everybody(sqlite_stage: Stage, watch: Callable[..
         page.emulate_media(color_scheme="light")
         assert watched.axe() == [], f"light, {width}"
         page.emulate_media(color_scheme="dark")
-        assert watched.axe("color-contrast") == [], f"dark, {width}"  # all else is the same in both
+        # Between the widest and the narrowest only colours could differ.
+        assert watched.axe(*(["color-contrast"] if width == 768 else [])) == [], f"dark, {width}"
         overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert overflow <= 0, f"{width} px: the page is {overflow} px wider than the window"
     assert page.title() != "XSS"

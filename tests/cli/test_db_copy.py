@@ -27,6 +27,7 @@ from treadle.core.event import Event
 from treadle.core.job import QueueChange
 from treadle.core.limit import Take
 from treadle.core.logline import LogLine
+from treadle.core.mute import Mute
 from treadle.core.outcome import Snoozed, Succeeded, Throttled
 from treadle.core.pod import Descriptor
 from treadle.core.progress import Progress, Report
@@ -166,6 +167,7 @@ async def fill_the_rest(storage: Storage) -> None:
     await storage.roll_up([Reading(resolution=MINUTE, at=600.0, pod="p")])
     (running,) = (await storage.find(Query(filter=filters.parse("state:running"), limit=1))).jobs
     assert await storage.open_answer(NewAnswer(id=answering.id_of("token"), job=running.id, claim=running.token or ""))
+    await storage.mute(Mute(cause="work:ValueError:shop:work", who="ann"))
     for n in range(3):
         await storage.free("lock", (await storage.seize("lock", f"owner {n}", 10.0)).owner)
 

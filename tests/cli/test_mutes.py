@@ -2,16 +2,19 @@ from __future__ import annotations
 
 from .conftest import Store, Treadle
 
-CAUSE = "shop.charge:TimeoutError:shop.bank:connect"
-
 
 def test_a_cause_is_muted_and_unmuted(treadle: Treadle, store: Store) -> None:
-    ran = treadle("jobs", "mute", CAUSE, "--until", "2h", "--reason", "known")
-    assert (ran.code, ran.out.strip()) == (0, f"{CAUSE}  muted")
+    store.failed()
+    (group,) = treadle("jobs", "failures", "--json").objects
+    cause = group["cause"]
+    ran = treadle("jobs", "mute", cause, "--until", "2h", "--reason", "known")
+    assert (ran.code, ran.out.strip()) == (0, f"{cause}  muted")
     line = next(each for each in treadle("audit", "--json").objects if each["act"] == "jobs.mute")
-    assert (line["subject"], line["reason"]) == (CAUSE, "known") and line["detail"].startswith("until ")
-    assert treadle("jobs", "unmute", CAUSE, "--json").objects == [{"cause": CAUSE, "muted": False}]
-    ran = treadle("jobs", "unmute", CAUSE)
+    assert (line["subject"], line["reason"]) == (cause, "known") and line["detail"].startswith("until ")
+    assert "1 (muted)" in treadle("jobs", "failures").out
+    assert treadle("jobs", "unmute", cause, "--json").objects == [{"cause": cause, "muted": False}]
+    assert "(muted)" not in treadle("jobs", "failures").out
+    ran = treadle("jobs", "unmute", cause)
     assert ran.code != 0 and "is not muted" in ran.err
 
 

@@ -17,6 +17,8 @@ import pytest
 from treadle import App, ConfigError, PayloadError
 from treadle.config import Timing
 from treadle.core.backoff import Retry
+from treadle.executors.pool_worker import Worker
+from treadle.outside.pool import PoolSpec
 
 from .bench import ONCE, a_script, at_work, descriptors, ended, is_alive, pid_in, until
 
@@ -336,6 +338,21 @@ async def test_a_worker_that_is_not_fit_costs_no_job(how: str, words: str, caplo
     assert words in caplog.text
     rests = [record.args[2] for record in caplog.records if record.args]  # type: ignore[index]
     assert rests[:2] == [0.2, 0.4]
+
+
+async def test_a_start_that_is_given_up_anywhere_leaves_nothing_open() -> None:
+    spec = PoolSpec("odd", [sys.executable, "-I", "-S", str(ODD), ""])
+    before = descriptors()
+    for steps in range(8):
+        worker = Worker(spec, logging.getLogger("treadle.pool.odd"))
+        starting = asyncio.create_task(worker.start())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        worker.kill()
+        await asyncio.sleep(0.01)
+        assert descriptors() == before, steps
 
 
 async def test_a_worker_is_recycled_after_so_many_jobs() -> None:

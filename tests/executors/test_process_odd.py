@@ -89,6 +89,7 @@ async def test_a_kill_is_not_told_as_a_lack_of_memory_that_was_over_before(monke
     monkeypatch.setattr(deaths, "oom_kills", lambda: kills[0])
     async with a_pool("act", "double") as executor:
         kills[0] = 1  # somebody else, while the child was idle
+        monkeypatch.setattr(deaths, "_last", (-1.0, 0))
         with pytest.raises(ChildLost) as caught:
             await executor.run(a_call("act", what="kill"))
         assert "memory" not in str(caught.value)

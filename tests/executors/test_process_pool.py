@@ -136,12 +136,14 @@ async def test_a_child_that_cannot_be_started_later_costs_the_job_nothing(monkey
             await executor.run(a_call("double", value=1))
         assert caught.value.delay >= 1
         assert executor.places() == 0, "it rests"
+        assert "No module named" in (executor.trouble or "")
         assert not executor.is_possible
         where[0] = good
         executor._rests_until = 0.0
         assert executor.is_possible
         assert await pid_of(executor)
         assert executor.is_possible
+        assert executor.trouble is None
 
 
 async def test_a_task_that_is_declared_later_is_not_begun_in_an_older_child() -> None:

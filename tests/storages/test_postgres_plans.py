@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 
 from tests import postgres_server
+from treadle.core.filter import parse
 from treadle.core.job import State
 from treadle.core.outcome import Succeeded
-from treadle.storages.postgres import PostgresStorage
+from treadle.ports import Query
+from treadle.storages.postgres import PostgresStorage, find
 from treadle.storages.postgres.claim import Lanes
 from treadle.testing.conformance.builders import a_job, failing, finished, want
 from treadle.testing.conformance.steps import a_live_pod, put, take, take_one
@@ -250,3 +252,31 @@ async def test_which_tasks_are_due_is_told_without_reading_the_table(storage: Po
     assert 999 <= sum(count for (queue, _), count in found.items() if queue == "default") <= 1_002
     await asyncio.sleep(0.1)
     assert await scans(admin, storage) == before
+
+
+# What operators read -------------------------------------------------------------------------------------------------
+
+
+async def test_of_a_large_table_running_and_waiting_jobs_are_known_without_reading_it(
+    storage: PostgresStorage, admin: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They have no index: they are told by the runs of the last beats and by answers that are waited for."""
+    pod = await a_live_pod(storage)
+    await fill(storage, admin, 20_000, run_at="now() + interval '1 day'")
+    running = await take(storage, pod, want(limit=1))
+    await storage.insert([a_job() for _ in range(3)])
+    schema = storage.schema_name
+    await admin.execute(
+        f"insert into {schema}.run (job_id, pod, token) select id, pod, token from {schema}.job where state = 'running'"
+    )
+    await admin.execute(f"vacuum analyze {schema}.job")
+    monkeypatch.setattr(find, "SMALL_FOR_SCANS", 0)
+    (queue,) = await storage.queues()
+    assert (queue.ready, queue.scheduled, queue.running, queue.waiting) == (3, 20_000, 1, 0)
+    assert queue.oldest_ready_seconds is not None
+    counts = await storage.count(parse("state:running,waiting"))
+    page = await storage.find(Query(filter=parse("state:running")))
+    stuck = await storage.find(Query(filter=parse("is:stuck")))
+    assert counts == {State.RUNNING: 1}
+    assert [job.id for job in page.jobs] == [job.id for job in running]
+    assert list(stuck.jobs) == []

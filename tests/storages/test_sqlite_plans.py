@@ -15,7 +15,8 @@ import pytest
 from treadle.core.filter import parse
 from treadle.ports import Claimed, Query
 from treadle.storages.clock import SystemClock
-from treadle.storages.sqlite import SQLiteStorage, apply, claim, find, insert
+from treadle.storages.depths import Depths
+from treadle.storages.sqlite import SQLiteStorage, apply, claim, find, insert, tally
 from treadle.storages.sqlite.sql import statement
 from treadle.testing.conformance.builders import a_job, want
 from treadle.testing.conformance.steps import a_live_pod
@@ -52,6 +53,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
             ("waiting", 100, now - 1e6),
         ):
             db.execute(FILL, (count, state, state, due, state in ("succeeded", "failed"), now))
+        db.execute("update treadle_job set attempt = 1 where state = 'ready' and seq % 100 = 0")
         db.execute("insert into treadle_queue (name) values ('default')")
         db.commit()
     return storage.path
@@ -217,3 +219,68 @@ def test_an_operators_list_of_scheduled_jobs_starts_without_sorting_them(path: s
     assert len(page.jobs) == 20
     assert [job.run_at for job in page.jobs] == sorted(job.run_at for job in page.jobs)
     assert counting.steps < 30_000
+
+
+# So many steps of SQLite's machine, of the 200,000 and more that a walk over the table takes.
+PAGES = [
+    ("state:ready", 8_000),
+    ("state:scheduled queue:default", 30_000),
+    ("is:retrying", 12_000),
+    ("is:retrying queue:default task:task3", 6_000),
+    ("is:due", 8_000),
+    ("state:failed finished:<1s", 6_000),
+    ("finished:<1s", 12_000),
+    ("state:running", 12_000),
+]
+
+
+@pytest.mark.parametrize(("text", "most"), PAGES)
+def test_a_count_that_an_index_can_tell_walks_over_no_more_than_its_cap(
+    db: sqlite3.Connection, text: str, most: int
+) -> None:
+    counting = Counting(db)
+    tally.count(counting, parse(text), 1_000, SystemClock())
+    assert counting.steps < most, counting.steps
+
+
+@pytest.mark.parametrize("text", ["state:scheduled queue:default", "queue:default", "task:task3 queue:default"])
+def test_the_newest_of_a_queue_are_found_without_sorting_it(
+    db: sqlite3.Connection, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Left to itself, the planner takes the index of the queue and sorts all that is in it."""
+    monkeypatch.setattr(find, "FEW", 1_000)
+    monkeypatch.setattr(find, "PATIENT_WITH", 100_000)
+    said: list[str] = []
+    db.set_trace_callback(said.append)
+    find.find(db, Query(filter=parse(text), limit=10), SystemClock())
+    db.set_trace_callback(None)
+    walk = next(sql for sql in said if "order by job.seq desc" in sql)
+    found = plan(db, walk)
+    assert "USING INTEGER PRIMARY KEY" in found
+    assert "TEMP B-TREE" not in found
+
+
+def test_retrying_jobs_come_by_their_time_from_their_own_index(path: str) -> None:
+    """20,000 are scheduled; one in a hundred waits for its retry. No other is looked at."""
+    db = sqlite3.connect(path, isolation_level=None)
+    counting = Counting(db)
+    page = find.find(counting, Query(filter=parse("is:retrying"), next_first=True, limit=20), SystemClock())
+    db.close()
+    assert len(page.jobs) == 20
+    assert page.newest_only is None
+    assert [job.run_at for job in page.jobs] == sorted(job.run_at for job in page.jobs)
+    assert counting.steps < 15_000
+
+
+def test_large_depths_are_not_counted_every_time(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("treadle.storages.depths.LARGE", 500)
+    db = sqlite3.connect(path, isolation_level=None)
+    depths: Depths[tally.Head] = Depths()
+    steps: list[int] = []
+    for _ in range(2):
+        counting = Counting(db)
+        (queue,) = tally.queues(counting, SystemClock(), depths)
+        assert queue.scheduled == 20_000
+        steps.append(counting.steps)
+    db.close()
+    assert steps[1] < steps[0] - 60_000

@@ -10,6 +10,7 @@ time, and what the last attempt left must not depend on who was faster. A run th
 
 Both stay with the job through retry, snooze, throttle, rescue and release. After a success neither means anything: it
 is not shown, the pod removes it when it has time, and a job that is revived after a success begins with nothing.
+So does one that a newer request has replaced: it asks for something else now.
 """
 
 from __future__ import annotations

@@ -71,7 +71,8 @@ SETTINGS: Final = (
 
 
 class QueueStats(Struct, frozen=True, kw_only=True):
-    """A queue with its counts, as operators read it. Counts of ended jobs stop at `capped_at`."""
+    """A queue with its counts, as operators read it. Counts of ended jobs stop at `capped_at`. Where there are
+    thousands, a storage may tell a number that is up to ten seconds old."""
 
     queue: Queue
     ready: int = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import time
 from typing import Final
 
 from ..core import size
@@ -31,10 +32,19 @@ def cause(code: int, *, memory: int | None, cpu: float | None, starved: bool) ->
 def oom_kills() -> int:
     """How often the kernel has killed a process to get memory, since it was started; 0 where it does not say."""
     try:
-        with open("/proc/vmstat", encoding="ascii") as file:
-            for line in file:
-                if line.startswith("oom_kill "):
-                    return int(line.split()[1])
+        with open("/proc/vmstat", "rb", buffering=0) as file:
+            return int(file.read().partition(b"\noom_kill ")[2].partition(b"\n")[0])
     except (OSError, ValueError):
-        pass
-    return 0
+        return 0
+
+
+_last: tuple[float, int] = (-1.0, 0)
+
+
+def oom_kills_lately() -> int:
+    """The same, as of a second ago at most: for each call, since the kernel takes its time to say so."""
+    global _last
+    now = time.monotonic()
+    if not 0 <= now - _last[0] < 1.0:
+        _last = now, oom_kills()
+    return _last[1]

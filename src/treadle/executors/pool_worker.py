@@ -85,10 +85,8 @@ class Worker:
         assert popen.stdin is not None
         assert popen.stdout is not None
         assert popen.stderr is not None
-        self._pipes = [
-            await posix.Pipe.open(popen.stdout, self._heard),
-            await posix.Pipe.open(popen.stderr, self._complained),
-        ]
+        self._pipes.append(await posix.Pipe.open(popen.stdout, self._heard))
+        self._pipes.append(await posix.Pipe.open(popen.stderr, self._complained))
         loop = asyncio.get_running_loop()
         self._pipes[0].closed.add_done_callback(lambda _: self._cut_off("stdout"))
         self._stdin, _ = await loop.connect_write_pipe(lambda: _Closing(partial(self._cut_off, "stdin")), popen.stdin)
@@ -119,7 +117,7 @@ class Worker:
             timeout=None if context is None else context.remaining(),
         )
         self._current = current  # from here on, and not before: what cannot be asked for keeps no worker busy
-        self._kills = deaths.oom_kills()
+        self._kills = deaths.oom_kills_lately()
         self._write(order)
         beats = None if self._spec.heartbeat is None else asyncio.create_task(self._listen(current))
         try:
@@ -155,10 +153,21 @@ class Worker:
             self._child.kill()
         for pipe in self._pipes:
             pipe.close()
+        self._close_the_rest()
         if self._stdin is not None and (not self._stdin.is_closing() or self._stdin.get_write_buffer_size()):
             self._stdin.abort()
         if not self._gone.done():
             self._gone.set_result(self._why or "it was killed")
+
+    def _close_the_rest(self) -> None:
+        """What its start was given up before."""
+        if self._child is None:
+            return
+        popen = self._child.popen
+        ours = [*(popen.stdout, popen.stderr)[len(self._pipes) :], *([popen.stdin] if self._stdin is None else [])]
+        for stream in ours:
+            if stream is not None:
+                stream.close()
 
     # What it says -----------------------------------------------------------------------------------------------------
 

@@ -149,7 +149,7 @@ class WarmChild:
         assert self._answer is None
         context: Context[Any] = call.context
         self.calls += 1
-        self._starved = deaths.oom_kills()  # now: what was killed while the child was idle is no cause of its end
+        self._starved = deaths.oom_kills_lately()  # what came while it was idle is no cause of its end
         self._context, self._around = context, contextvars.copy_context()
         self._answer = answer = self._loop.create_future()
         self._send(

@@ -95,7 +95,7 @@ class Crew:
         """The storage shows a claim no more. If a transaction of its task's own has ended the job, all is well: the run
         may go on, and its success is told when it ends."""
         run = self._roster.in_hand.get((id, token))
-        if run is not None and not run.committed:
+        if run is not None and run.committed is None:
             self.stop_run(id, token, "lost")
 
     def stop_all(self, reason: StopReason, abandon_at: float) -> None:
@@ -105,7 +105,8 @@ class Crew:
     def give_back_all(self) -> None:
         """The pod leaves: what still runs is given back, uncharged. Its late result would be stale."""
         for run in self._roster.runs():
-            self._done(run, give_up(run) if run.reason not in (None, "shutdown") else Interrupted())
+            is_ours = run.committed is None and run.reason in (None, "shutdown")
+            self._done(run, Interrupted() if is_ours else give_up(run))
 
     @property
     def stuck(self) -> int:

@@ -116,7 +116,8 @@ class Run:
         self.begun_at = 0.0
         self.seconds = 0.0  # what it took, once it is done
         self.done = False
-        self.committed = False  # its success, by a transaction of the task's own; it may go on after that
+        # Its success, once a transaction of the task's own has committed it; it may go on after that.
+        self.committed: Succeeded | None = None
         self.settled = False  # it has ended, and that success is its outcome
         self.meta: str | None = None  # what the task has made of the job's meta, to be stored with the finish
         self.stack: Stack | None = None  # the middleware around it, if there is any
@@ -138,7 +139,7 @@ class Run:
 
     def commit(self, outcome: Succeeded) -> None:
         """From any thread."""
-        self.committed = True
+        self.committed = outcome
 
     @property
     def cancelled(self) -> bool:
@@ -163,6 +164,9 @@ async def drive(run: Run, context: Context[Any] | None, done: Callable[[Run, Out
 
 def give_up(run: Run) -> Outcome:
     """The Outcome of a run that does not end although it was asked to."""
+    if run.committed is not None:
+        run.settled = True
+        return run.committed
     job = run.job
     entry = ErrorEntry(attempt=job.attempt, kind="error", pod=job.pod, started_at=job.started_at)
     return _stopped(run, entry)

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import time as clock
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
+
+import msgspec
 
 from ...core import filter as filters
 from ...core import keeping
 from ...core.filter import STATES, Filter
 from ...core.job import Job, State
-from ...core.queue import QueueStats
 from ...core.view import row_of
 from ...ports import Page, Query
 from . import rows, sql, terms
@@ -123,7 +124,7 @@ def _narrowed(parts: Terms) -> Talk[Terms]:
     elif parts.causes is not None:
         source, given = _BY_CAUSE, list(parts.causes)
     elif len(parts.states) == 1 and parts.states <= {*_UNDER_WAY}:
-        source = "" if (yield from _is_small()) else _UNDER_WAY[next(iter(parts.states))]
+        source = "" if (yield from is_small()) else _UNDER_WAY[next(iter(parts.states))]
     elif parts.states and parts.states <= {"failed", "cancelled"}:
         source, given = _RARE, sorted(parts.states)
     if not source:
@@ -132,7 +133,7 @@ def _narrowed(parts: Terms) -> Talk[Terms]:
     return parts if count > FEW else terms.narrowed(parts, source, given)
 
 
-def _is_small() -> Talk[bool]:
+def is_small() -> Talk[bool]:
     """Whether the table of live jobs may be read as a whole."""
     ((small,),) = yield f"select pg_relation_size('treadle.job') < {SMALL_FOR_SCANS}", ()
     return bool(small)
@@ -255,8 +256,12 @@ def count(filter: Filter, cap: int, time: Time) -> Talk[dict[State, int]]:
             for _, job in _matching(found, parts.rest, now):
                 counts[job.state] = counts.get(job.state, 0) + 1
         return {state: min(cap, number) for state, number in counts.items()}
-    under_way = parts.states & {*_UNDER_WAY}
-    small = not under_way or (yield from _is_small())
+    if parts.ids is not None:  # as text, an id has no index
+        where = Where([*parts.where.parts], [*parts.where.parameters])
+        where.parts.append(f"job.id = any ({where.add(rows.ids_of(parts.ids))}::uuid[])")
+        parts = msgspec.structs.replace(parts, where=where)
+    under_way = parts.states & {*_UNDER_WAY} if parts.ids is None else frozenset[str]()
+    small = not under_way or (yield from is_small())
     every = parts
     for state in sorted(parts.states & frozenset(STATES)):
         parts = terms.narrowed(every, _UNDER_WAY[state], []) if state in under_way and not small else every
@@ -270,41 +275,3 @@ def count(filter: Filter, cap: int, time: Time) -> Talk[dict[State, int]]:
         if number:
             counts[State(state)] = number
     return counts
-
-
-_LIVE_COUNTS: Final = f"""
-select
-    job.queue,
-    case when job.state = 'ready' and job.run_at > {sql.NOW} then 'scheduled' else job.state end as seen,
-    count(*),
-    date_part('epoch', {sql.NOW}) - date_part('epoch', min(job.run_at))
-from treadle.job as job
-group by 1, 2
-"""
-_ENDED_COUNTS: Final = f"""
-select queue, state, count(*)
-from (select queue, state from treadle.job_history order by finished_at desc limit {MOST_LOOKED_AT}) as job
-group by 1, 2
-"""
-
-
-def queues(now: float | None) -> Talk[list[QueueStats]]:
-    found = yield f"select {sql.QUEUE} from treadle.queue order by name", ()
-    live = yield _LIVE_COUNTS, (now,)
-    ended = yield _ENDED_COUNTS, ()
-    counts: dict[str, dict[str, int]] = {}
-    oldest: dict[str, float] = {}
-    for name, state, number, age in live:
-        counts.setdefault(name, {})[state] = number
-        if state == "ready":
-            oldest[name] = max(0.0, age)
-    for name, state, number in ended:
-        counts.setdefault(name, {})[state] = min(number, 10_000)
-    return [
-        QueueStats(queue=queue, oldest_ready_seconds=oldest.get(queue.name), **_only_states(counts.get(queue.name, {})))
-        for queue in map(rows.queue_of, found)
-    ]
-
-
-def _only_states(counts: dict[str, int]) -> dict[str, Any]:
-    return {state: number for state, number in counts.items() if state in STATES}

@@ -33,7 +33,8 @@ from ...ports import (
     Wake,
     Want,
 )
-from . import apply, borrow, claim, cluster, facts, find, insert, migrations, sql, transact
+from ..depths import Depths
+from . import apply, borrow, claim, cluster, facts, find, insert, migrations, sql, tally, transact
 from .answers import PostgresAnswers
 from .borrow import BorrowedAsync, BorrowedConnection, Lender
 from .catalog import Catalog
@@ -64,8 +65,16 @@ SUSPECT_FOR: Final = 60.0
 
 
 class PostgresStorage(
-    PostgresLimits, PostgresMutes, Catalog, PostgresHistory, Copying, PostgresPods, PostgresSchedules, Operating,
-    PostgresReports, PostgresAnswers,
+    PostgresLimits,
+    PostgresMutes,
+    Catalog,
+    PostgresHistory,
+    Copying,
+    PostgresPods,
+    PostgresSchedules,
+    Operating,
+    PostgresReports,
+    PostgresAnswers,
 ):
     """Jobs in one schema of a PostgreSQL database (14 or newer). Safe for any number of threads, event loops, processes
     and hosts at once.
@@ -101,6 +110,7 @@ class PostgresStorage(
         self._desks = Desks(self._desk(readers))
         self._signals = Signals(Target(listen_url or url, f"treadle wake {schema}"), self._schema)
         self._lanes = Lanes()
+        self._depths: Depths[tally.Lane] = Depths()
         self._ensured: set[tuple[str, int]] = set()
         self._suspects: dict[str, float] = {}  # tokens of claims that were not answered → when
         self._lender = Lender(self._schema, self._time, self._tell, self._new_lanes)
@@ -369,7 +379,7 @@ class PostgresStorage(
 
     async def queues(self) -> Sequence[QueueStats]:
         now = self._now()
-        return await self._read(lambda: find.queues(now))
+        return await self._read(lambda: tally.queues(now, self._depths))
 
     async def pods(self) -> Sequence[Pod]:
         moment = self._time()

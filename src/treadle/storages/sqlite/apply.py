@@ -223,9 +223,7 @@ def _remove(db: Database, id: str, row: _Row) -> Applied:
     return Applied(True)
 
 
-def _write(
-    db: Database, row: _Row, change: Change, now: float, news: News, answer: Answer | None = None
-) -> Applied:
+def _write(db: Database, row: _Row, change: Change, now: float, news: News, answer: Answer | None = None) -> Applied:
     if row.unique_key is not None and change.to in LIVE:
         holder = db.execute(statement("holder"), (row.unique_key,)).fetchone()
         if holder is not None and holder[0] != change.id:

@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from . import terms
 from .rows import Database
+from .sql import statement
 from .terms import Condition, Terms
 
 
@@ -51,6 +52,22 @@ def _of_queue(queue: str, state: str, parts: Terms) -> Piece:
     if parts.task is not None:
         sql, given = f"{sql} and job.task = ?", (queue, parts.task)
     return Piece(index, Condition(sql, given))
+
+
+def by_head(db: Database, state: str, parts: Terms, now: float) -> list[Piece]:
+    """Ready or scheduled jobs, piece by piece of one task and priority: there each of the two lies together."""
+    due = "<=" if state == "ready" else ">"
+    sql = f"job.state = 'ready' and job.queue = ? and job.task = ? and job.priority = ? and job.run_at {due} ?"
+    return [
+        Piece("treadle_job_claim", Condition(sql, (queue, task, priority, now)))
+        for queue in queues(db, parts)
+        for task, priority, *_ in db.execute(statement("claim_heads"), (queue, now)).fetchall()
+        if parts.task in (None, task) and _is_wanted(priority, parts)
+    ]
+
+
+def _is_wanted(priority: int, parts: Terms) -> bool:
+    return parts.priorities is None or any(priority in each for each in parts.priorities)
 
 
 def queues(db: Database, parts: Terms) -> tuple[str, ...]:

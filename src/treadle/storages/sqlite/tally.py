@@ -41,6 +41,8 @@ def count(db: Database, filter: Filter, cap: int, clock: Clock) -> dict[State, i
     if parts.rest.terms:
         for _, job in find.matching(db, walk, find.newest(db, walk, parts, None), parts.rest, now):
             counts[job.state] = counts.get(job.state, 0) + 1
+            if walk.is_late():
+                break
     else:
         for name, found in _counted(db, walk, parts, now):
             if name in STATES:
@@ -58,7 +60,9 @@ def _counted(db: Database, walk: find.Walk, parts: Terms, now: float) -> Iterabl
 def _count_state(db: Database, state: str, parts: Terms, cap: int, now: float) -> int:
     where = terms.joined((*parts.conditions, terms.in_state(state, now)))
     found = 0
-    for piece in places.of_state(db, state, _only(parts, state)):
+    is_by_time = state in ("ready", "scheduled") and not parts.retrying
+    pieces = places.by_head(db, state, parts, now) if is_by_time else places.of_state(db, state, _only(parts, state))
+    for piece in pieces:
         sql = f"select count(*) from (select 1 {piece.rows} and {where.sql} limit ?)"
         given = (*piece.where.parameters, *where.parameters, cap - found)
         found += db.execute(sql, given).fetchone()[0]
@@ -72,7 +76,9 @@ def _only(parts: Terms, state: str) -> Terms:
 
 
 Head: TypeAlias = tuple[str, str, int]
-"""What lies ready in one queue, of one task, with one priority."""
+"""What lies ready in one queue, of one task, with one priority; or what has ended there in one state."""
+_ENDED: Final = -(1 << 31)  # no priority
+_CAP: Final = QueueStats(queue=Queue(name="any")).capped_at
 
 
 def queues(db: Database, clock: Clock, depths: Depths[Head]) -> list[QueueStats]:
@@ -85,22 +91,25 @@ def queues(db: Database, clock: Clock, depths: Depths[Head]) -> list[QueueStats]
         for queue in found
         for task, priority, at, _ in db.execute(statement("claim_heads"), (queue.name, now)).fetchall()
     }
-    counts = _depths(db, [*first_at], depths, now)
-    return [_stats(db, queue, first_at, counts, running, waiting, now) for queue in found]
+    ended: list[Head] = [(queue.name, state, _ENDED) for queue in found for state in terms.ENDED]
+    counts = _depths(db, [*first_at, *ended], depths, now)
+    return [_stats(queue, first_at, counts, running, waiting, now) for queue in found]
 
 
 def _depths(db: Database, heads: list[Head], depths: Depths[Head], now: float) -> dict[Head, tuple[int, int]]:
     asked_at = time.monotonic()
     unknown, counts = depths.split(heads, asked_at)
     for head in unknown:
-        due, later = db.execute(statement("count_due"), (*head, now)).fetchone()
+        if head[2] == _ENDED:
+            due, later = db.execute(statement("count_ended"), (*head[:2], _CAP)).fetchone()[0], 0
+        else:
+            due, later = db.execute(statement("count_due"), (*head, now)).fetchone()
         depths.keep(head, due, later, asked_at)
         counts[head] = (due, later)
     return counts
 
 
 def _stats(
-    db: Database,
     queue: Queue,
     first_at: dict[Head, float],
     counts: dict[Head, tuple[int, int]],
@@ -110,10 +119,7 @@ def _stats(
 ) -> QueueStats:
     own = [(first_at[head], *counts[head]) for head in first_at if head[0] == queue.name]
     oldest = min((at for at, due, _ in own if due and isinstance(at, float) and at <= now), default=None)
-    cap = QueueStats(queue=queue).capped_at
-    ended: dict[str, Any] = {
-        state: db.execute(statement("count_ended"), (queue.name, state, cap)).fetchone()[0] for state in terms.ENDED
-    }
+    ended: dict[str, Any] = {state: counts[queue.name, state, _ENDED][0] for state in terms.ENDED}
     return QueueStats(
         queue=queue,
         ready=sum(due for _, due, _ in own),

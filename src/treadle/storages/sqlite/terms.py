@@ -69,6 +69,7 @@ class Terms(Struct, frozen=True):
     states: frozenset[str]  # where matches can be
     queues: tuple[str, ...] | None  # in which queues; None: in all
     task: str | None  # of which task; None: of any
+    priorities: tuple[Interval, ...] | None  # with which priorities; None: with any
     finished: Condition | None  # when all candidates have ended
     retrying: bool  # all candidates wait for their retry
     named: tuple[Condition, ...]  # statements for the row numbers of all candidates, by their id or a tag
@@ -84,6 +85,7 @@ def take_apart(filter: Filter, clock: Clock) -> Terms:
     queues: tuple[str, ...] | None = None
     named: list[Condition] = []
     task = tag = finished = None
+    priorities: tuple[Interval, ...] | None = None
     retrying = False
     for term in filter.terms:
         if tag is None and term.key == "tag" and not term.negated and _only(term) is not None:
@@ -111,12 +113,24 @@ def take_apart(filter: Filter, clock: Clock) -> Terms:
         elif term.key == "finished":
             states &= ENDED
             finished = condition
+        elif term.key == "priority":
+            priorities = tuple(filters.interval("priority", value, now) for value in term.values)
         elif term.key == "task":
             task = _only(term) or task
         retrying = retrying or (term.key == "is" and not term.negated and _only(term) == "retrying")
     by_place = all(_is_of_place(term, states) for term in filter.terms)
     return Terms(
-        tuple(conditions), Filter(tuple(rest)), states, queues, task, finished, retrying, tuple(named), tag, by_place
+        tuple(conditions),
+        Filter(tuple(rest)),
+        states,
+        queues,
+        task,
+        priorities,
+        finished,
+        retrying,
+        tuple(named),
+        tag,
+        by_place,
     )
 
 
@@ -131,8 +145,8 @@ def _is_of_place(term: Term, states: frozenset[str]) -> bool:
         return True
     if term.negated:
         return False
-    if term.key == "task":
-        return _only(term) is not None and states <= {"ready", "scheduled"}
+    if term.key in ("task", "priority", "due"):
+        return (term.key != "task" or _only(term) is not None) and states <= {"ready", "scheduled"}
     return term.key in ("queue", "finished") or (term.key == "is" and _only(term) in ("due", "retrying"))
 
 

@@ -28,6 +28,8 @@ class Field(Struct, kw_only=True):
     list: Sequence[str] = ()
     rows: int = 6
     wrong: str = ""
+    step: str = ""
+    argument: str = ""  # of a task: it is sent as a name and a value, whatever the name is
 
 
 class Question(Struct, kw_only=True):
@@ -41,6 +43,8 @@ class Question(Struct, kw_only=True):
     command: str = ""
     back: str = "/"
     note: str = ""
+    other: str = ""  # another way to ask the same: where, and in words
+    other_words: str = ""
 
 
 async def ask(call: Call[Any, Any], question: Question, *, page: str, **more: Any) -> Response:

@@ -8,10 +8,13 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
+from ...core.errors import PayloadError
 from ..api.shapes import job_id
 from ..problem import Problem
 from ..redact import MASK
 from ..routing import Call, Routes
+from ..schema import schema_of
+from . import arguments as forms
 from . import words
 from .asking import Field, Question, ask
 from .frame import done
@@ -21,11 +24,15 @@ routes = Routes()
 
 class Like(Struct):
     like: str | None = None
+    task: Annotated[str, Meta(max_length=128)] | None = None
+    json: bool = False  # the arguments as one text, whatever the task's signature says
 
 
 class Wanted(Struct):
     task: str
     args: str = "{}"
+    arg: list[str] = []  # or one by one: names, and their values
+    value: list[str] = []
     queue: str | None = None
     priority: Annotated[int, Meta(ge=-100, le=100)] | None = None
     delay: str | None = None
@@ -41,6 +48,8 @@ async def ask_enqueue(call: Call[Like, None]) -> Response:
         like = await call.app.jobs.get(job_id(call.query.like))
     args: Any = {} if like is None else call.web.redact.payload(like.args, call.access)
     masked = like is not None and args != like.args
+    task = call.query.task or ("" if like is None else like.task)
+    schema = None if call.query.json or not isinstance(args, dict) else _schema(call, task)
     known = [each.name for each in await call.app.catalog.tasks()]
     tags = "" if like is None else ", ".join(like.tags)
     return await ask(
@@ -51,15 +60,11 @@ async def ask_enqueue(call: Call[Like, None]) -> Response:
             note="Secrets are masked: type them anew before you enqueue it." if masked else "",
             action="/enqueue",
             button="Enqueue",
+            hidden={} if schema is None else {"task": task},
+            other="" if schema is None else call.url("/enqueue", like=call.query.like, task=call.query.task, json=1),
+            other_words="" if schema is None else "All arguments as JSON",
             fields=[
-                Field(name="task", label="Task", value="" if like is None else like.task, list=known, needed=True),
-                Field(
-                    name="args",
-                    label="Arguments",
-                    kind="json",
-                    value=words.pretty(args),
-                    hint="A JSON object: names and values.",
-                ),
+                *_asked(task, args, schema, known),
                 Field(
                     name="queue", label="Queue", value="" if like is None else like.queue, placeholder="the task's own"
                 ),
@@ -88,9 +93,45 @@ async def enqueue(call: Call[None, Wanted]) -> Response:
         "tags": tags or None,
     }
     given = {name: value for name, value in options.items() if value is not None}
-    handle = await call.app.enqueue(body.task, arguments(body.args), **given)
+    args = _given(call, body)
+    if (here := call.web.whole.find(body.task)) is not None:
+        try:
+            here.decode(msgspec.json.encode(args).decode())
+        except (TypeError, PayloadError) as error:
+            raise Problem("validation", str(error), fields={"field": "args"}) from None
+    handle = await call.app.enqueue(body.task, args, **given)
     await call.app.audit.note("jobs.enqueue", body.task, by=call.by, reason=body.reason, detail=handle.id)
     return done(call, "Enqueued", f"/jobs/{handle.id}", go=True)
+
+
+def _schema(call: Call[Any, Any], task: str) -> dict[str, Any] | None:
+    """Of its arguments, if its code is here."""
+    here = call.web.whole.find(task) if task else None
+    return None if here is None else schema_of(here)
+
+
+def _asked(task: str, args: Any, schema: dict[str, Any] | None, known: list[str]) -> list[Field]:
+    if schema is not None:
+        return forms.fields(schema, args)
+    return [
+        Field(name="task", label="Task", value=task, list=known, needed=True),
+        Field(
+            name="args",
+            label="Arguments",
+            kind="json",
+            value=words.pretty(args),
+            hint="A JSON object: names and values.",
+        ),
+    ]
+
+
+def _given(call: Call[Any, Any], body: Wanted) -> dict[str, Any]:
+    if not body.arg:
+        return arguments(body.args)
+    schema = _schema(call, body.task)
+    if schema is None:
+        raise Problem("validation", "this task is not known here: give its arguments as JSON", fields={"field": "task"})
+    return forms.read(schema, body.arg, body.value)
 
 
 def arguments(text: str) -> dict[str, Any]:

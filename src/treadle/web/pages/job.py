@@ -25,6 +25,8 @@ from .frame import done, render
 routes = Routes()
 
 RUNS = 100
+CHILDREN = 8
+QUICK = 0.05
 ENDED = ("succeeded", "failed", "cancelled")
 NOT_STARTED = ("waiting", "scheduled", "ready")
 
@@ -43,12 +45,13 @@ async def job(call: Call[None, None]) -> Response:
     """A job with its timeline, its attempts and its values."""
     id = _id(call)
     found = await call.app.jobs.get(id)
-    explanation, timeline, pods, runs, logs = await asyncio.gather(
+    explanation, timeline, pods, runs, logs, children = await asyncio.gather(
         call.app.jobs.explain(id),
         call.app.history.timeline(id),
         call.app.pods.list(),
         _runs(call, found),
         _logs(call, id),
+        _children(call, id),
     )
     seen = seeing.job(call, found)
     kept: object = found.meta
@@ -71,6 +74,7 @@ async def job(call: Call[None, None]) -> Response:
         schedule=_name(meta, "treadle:schedule"),
         trace=_name(meta, "traceparent"),
         logs=logs,
+        children=children,
         hidden=HIDDEN,
         ended=found.state in ENDED,
         not_started=found.state in NOT_STARTED,
@@ -111,6 +115,24 @@ async def _runs(call: Call[Any, Any], found: JobView) -> list[Run]:
     ]
     longest = max((seconds for _, seconds in took), default=0.0) or 1.0
     return [Run(each.id, each.state, seconds, max(2.0, 46 * seconds / longest)) for each, seconds in took]
+
+
+async def _children(call: Call[Any, Any], id: str) -> list[JobView] | None:
+    """The newest jobs that it made, and one more if there are more; None if no quick answer is to be had: no index
+    knows them, and the page does not wait for a long look."""
+    app = call.app
+    asking = asyncio.ensure_future(
+        call.web.counts.get(("children", id), lambda: app.jobs.find(f"parent:{id}", limit=CHILDREN + 1))
+    )
+    done, _ = await asyncio.wait({asking}, timeout=QUICK)
+    if not done:
+        asking.add_done_callback(lambda late: late.cancelled() or late.exception())  # its answer serves the next look
+        return None
+    try:
+        page = asking.result()
+    except (TreadleError, ValueError):
+        return None
+    return None if page.newest_only is not None and not page.jobs else list(page.jobs)
 
 
 async def _logs(call: Call[Any, Any], id: str) -> list[LogView] | None:
