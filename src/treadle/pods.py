@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from .client import Client
 from .core import warnings
 from .core.duration import Duration, seconds, words
@@ -66,7 +68,10 @@ class Pods:
     async def _order(self, pod: str, wish: Wish, by: str | None) -> PodView:
         found = await self._live(pod)
         await self._ask(found, wish, by)
-        return pod_view(_named(found.card.id, await self._all()))
+        try:
+            return pod_view(_named(found.card.id, await self._all()))
+        except PodNotFound:  # it has obeyed already, and signed off
+            return pod_view(replace(found, wish=wish, wish_by=by))
 
     async def _ask(self, pod: Pod, wish: Wish | None, by: str | None, *, stacks: bool = False) -> None:
         if not await self._client.ask(lambda storage: storage.order_pod(pod.card.id, wish, stacks=stacks, by=by)):

@@ -238,7 +238,7 @@ async def test_pods(world: World) -> None:
         assert "asyncio" in answer.json()["stacks"] or "Thread" in answer.json()["stacks"]
         answer = await world.post(f"/pods/{pod.id}/stop")
         await the_line(world, answer, "pods.stop")
-        assert (await world.app.pods.get(pod.id)).wish == "stop"
+        assert answer.json()["wish"] == "stop"  # it may have gone already
 
 
 async def test_an_operation_is_worked_off_here_where_there_is_no_pod(world: World) -> None:
