@@ -62,7 +62,7 @@ class HttpExecutor:
         find: Callable[[str], Hook | None],
         *,
         resolve: Resolve = resolve,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = lambda: time.time(),
     ) -> None:
         self._hooks = list(hooks)
         self._find = find

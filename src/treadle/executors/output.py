@@ -45,7 +45,7 @@ class Tail:
 class Budget:
     """So many lines at once, and then so many a second. Those that are over are counted."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, now: Callable[[], float] = lambda: time.monotonic()) -> None:
         self._now = now
         self._left = float(BURST)
         self._at = now()
@@ -70,7 +70,7 @@ class Budget:
 class LineLog:
     """Says each line of a stream, cut to a bearable length, and no more of them than anybody could read."""
 
-    def __init__(self, say: Say, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, say: Say, now: Callable[[], float] = lambda: time.monotonic()) -> None:
         self._say = say
         self._budget = Budget(now)
         self._held = b""

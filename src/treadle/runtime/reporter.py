@@ -76,7 +76,7 @@ class Reporter:
         storage: Storage,
         *,
         least: int | None,
-        now: Callable[[], float] = time.time,
+        now: Callable[[], float] = lambda: time.time(),
         in_hand: Container[_Claim] = (),
     ) -> None:
         self.least = 1_000_000 if least is None else least

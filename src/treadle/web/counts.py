@@ -20,7 +20,7 @@ MOST_KEPT: Final = 200
 class Counts:
     """`await web.counts.jobs("state:failed")` → {"ready": 0, …}. Who asks while another does waits for that answer."""
 
-    def __init__(self, app: App, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, app: App, *, clock: Callable[[], float] = lambda: time.monotonic()) -> None:
         self._app = app
         self._clock = clock
         self._kept: dict[tuple[str, ...], tuple[float, Any]] = {}

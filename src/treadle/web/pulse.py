@@ -17,7 +17,7 @@ class Pulse:
     """Ready until the storage fails to answer, and again once it does. With nobody asking, the dashboard's own look
     (`treadle web` takes one every few seconds) keeps it up to date."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = lambda: time.monotonic()) -> None:
         self._clock = clock
         self._answered: float | None = None
         self._failed: float | None = None

@@ -138,7 +138,11 @@ class Tokens:
     """What `Dashboard(access=…)` asks, with the routes of a login."""
 
     def __init__(
-        self, tokens: Iterable[Token] = (), *, path: Path | None = None, clock: Callable[[], float] = time.time
+        self,
+        tokens: Iterable[Token] = (),
+        *,
+        path: Path | None = None,
+        clock: Callable[[], float] = lambda: time.time(),
     ) -> None:
         """Tokens in hand, or those of a file."""
         self._path = path
