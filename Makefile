@@ -6,8 +6,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
-# Test processes at once.
-JOBS   ?= 2
+# Test processes at once. More than there are cores: most tests wait for processes, sockets and clocks.
+JOBS   ?= 4
 
 .DEFAULT_GOAL := help
 
@@ -47,7 +47,7 @@ journeys: $(READY)  ## real processes, really killed
 	$(BIN)/pytest -q -n $(JOBS) tests/journeys tests/journeys_postgres
 
 simulation: $(READY)
-	$(BIN)/pytest -q tests/simulation
+	$(BIN)/pytest -q -n 2 tests/simulation
 
 soak-short: $(READY)
 	$(BIN)/pytest -q tests/soak
