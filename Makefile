@@ -24,6 +24,7 @@ setup: $(READY)  ## the virtual environment, with everything the other targets n
 
 demo: $(READY)  ## twenty seconds of durable jobs on a SQLite file, a killed worker included
 	$(BIN)/treadle demo --keep
+	@echo; echo "In this checkout the command is $(BIN)/treadle; after \`. $(BIN)/activate\` it is treadle."
 
 check: $(READY)  ## format, lint, types (pyright and mypy, strict), layers
 	$(BIN)/ruff format --check src tests benchmarks examples docs
