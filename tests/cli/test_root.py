@@ -182,25 +182,40 @@ def test_rich_and_the_heavy_modules_are_imported_only_by_what_needs_them(folder:
         assert ran.stdout.splitlines()[-1] == "[]", ran.stderr
 
 
+COUNTED = """
+import sys
+calls = 0
+def count(frame, event, arg):
+    global calls
+    calls += event in ("call", "c_call")
+sys.setprofile(count)
+try:
+    from treadle.cli import root
+    root.main(%r)
+except SystemExit as end:
+    assert not end.code, end.code
+finally:
+    sys.setprofile(None)
+print(calls)
+"""
+
+
 @pytest.mark.journey
-@pytest.mark.parametrize("line", [["--version"], ["enqueue", "shop.welcome", "user_id=1", "--queue", "mail"]])
-def test_it_takes_less_than_a_quarter_of_a_second(line: list[str], folder: Path) -> None:
-    """Counted in time of the processor, best of five: what other processes do beside it must not fail this test. The
-    compiled modules are kept, as an installation does."""
+@pytest.mark.parametrize(
+    ("line", "most"),
+    [(["--version"], 190_000), (["enqueue", "shop.welcome", "user_id=1", "--queue", "mail"], 230_000)],
+)
+def test_it_starts_with_little_work(line: list[str], most: int, folder: Path) -> None:
+    """Counted in calls, which are the same on every machine under every load; `make bench` has the milliseconds. A
+    thousand calls are about a millisecond. What usually breaks this is an import at the head of a module that
+    everybody loads: put it where it is needed."""
     environ = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     environ["PYTHONPYCACHEPREFIX"] = str(folder / "compiled")
-
-    def once() -> float:
-        child = subprocess.Popen(
-            [sys.executable, "-m", "treadle.cli", *line], cwd=folder, env=environ, stdout=subprocess.DEVNULL
+    for _ in range(2):  # the first one compiles the modules, as an installation does
+        ran = subprocess.run(
+            [sys.executable, "-c", COUNTED % line], cwd=folder, env=environ, capture_output=True, text=True, check=True
         )
-        _, status, used = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        assert child.returncode == 0
-        return used.ru_utime + used.ru_stime
-
-    once()
-    assert min(once() for _ in range(5)) < 0.25
+    assert int(ran.stdout.split()[-1]) < most
 
 
 def test_the_modules_named_by_the_root_are_commands() -> None:
