@@ -31,7 +31,10 @@ ENQUEUER = {"job": DML, "held": DML, "queue": {"select", "insert"}, "lane": {"se
     "job_progress": {"select", "delete"},
     "job_checkpoint": {"select", "delete"},
 }
-ENQUEUES = {"ensure_1", "insert_1", "insert_one_1", "insert_keyed_1", "insert_keyed_2", "put_off_1", "enqueue"}
+ENQUEUES = {
+    *("ensure_1", "insert_1", "insert_one_1", "insert_told_1", "insert_keyed_1", "insert_keyed_2", "put_off_1"),
+    "enqueue",
+}
 
 
 class Realm:

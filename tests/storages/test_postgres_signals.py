@@ -12,7 +12,8 @@ import pytest
 from tests import postgres_server
 from treadle.core import lifecycle
 from treadle.ports import Wake
-from treadle.storages.postgres import PostgresStorage
+from treadle.storages.postgres import PostgresStorage, insert, rows
+from treadle.storages.postgres.sql import Schema
 from treadle.testing.conformance.builders import a_job
 from treadle.testing.conformance.steps import a_live_pod, start, write
 
@@ -73,6 +74,35 @@ async def test_many_inserts_are_few_notifications(pair: Pair) -> None:
         await pair.writer.insert([a_job(queue="mail")])
     await asyncio.sleep(0.1)
     assert 1 <= len(pair.heard) < 150
+
+
+async def test_a_lone_job_tells_of_itself(pair: Pair) -> None:
+    """In the round trip that writes it: no second connection is opened for the word, nor a thread."""
+    await pair.writer.insert([a_job(queue="mail")])
+    await until(lambda: any("mail" in wake.queues for wake in pair.heard))
+    assert pair.writer._signals._bell is None
+    await pair.writer.insert([a_job(queue="mail"), a_job(queue="mail")])
+    assert pair.writer._signals._bell is not None
+
+
+async def test_the_word_of_a_lone_job_is_not_in_its_transaction(pair: Pair) -> None:
+    """Or its commit would hold the lock of all NOTIFYs while the disk is waited for: so it ends its own transaction,
+    which cannot be done inside somebody else's."""
+    job = a_job(queue="mail")
+    connection = await asyncpg.connect(postgres_server.shared_url())
+    call = Schema(pair.writer.schema_name)(insert.INSERT_TOLD)
+    with pytest.raises(asyncpg.InvalidTransactionTerminationError):
+        async with connection.transaction():
+            await connection.fetch(call, None, *rows.values_of(job))
+    await connection.close()
+    assert await pair.writer.get([job.id]) == []
+    assert pair.heard == []
+
+
+async def test_whoever_listens_hears_of_its_own_lone_job_once(pair: Pair) -> None:
+    await pair.listener.insert([a_job(queue="mail")])
+    await asyncio.sleep(0.2)
+    assert pair.heard == [Wake(queues=frozenset({"mail"}))]
 
 
 async def test_nothing_is_notified_inside_a_callers_transaction(pair: Pair) -> None:

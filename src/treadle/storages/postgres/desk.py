@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar
 from ...core.errors import StorageUnavailable
 from ...core.job import Change, NewJob
 from ...ports import Applied, Inserted
-from . import apply, bulk
+from . import apply, bulk, insert
 from .connect import Target
 from .lines import Aside, Batcher, Line
 from .news import News
@@ -35,9 +35,11 @@ class Desk:
         readers: int,
         now: Callable[[], float | None],
         tell: Callable[[News], None],
+        may_tell: Callable[[str], bool],
     ) -> None:
         self._now = now
         self._tell = tell
+        self._may_tell = may_tell
         self.write: Final = Line(target, schema, deadline)
         self.claim: Final = Line(target, schema, deadline)
         self._aside: Final = [Line(target, schema, deadline, keep=KEEP_ASIDE) for _ in range(1 + readers)]
@@ -54,6 +56,8 @@ class Desk:
 
     async def _insert(self, jobs: list[NewJob]) -> list[Inserted]:
         now = self._now()
+        if len(jobs) == 1 and self._may_tell(jobs[0].queue):
+            return await self.write.run(lambda: insert.insert_told(jobs[0], now))
         answers = await self.write.run(lambda: bulk.insert_many(jobs, now))
         news = News()
         news.due.update([new.queue for new in jobs])

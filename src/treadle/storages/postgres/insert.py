@@ -17,6 +17,7 @@ _COLUMNS: Final = (
 )
 INSERT: Final = call("insert_1", _COLUMNS)
 INSERT_ONE: Final = call("insert_one_1", _COLUMNS.replace("[]", ""))
+INSERT_TOLD: Final = call("insert_told_1", _COLUMNS.replace("[]", "")).replace("select * from", "call", 1)
 INSERT_KEYED: Final = call("insert_keyed_2", f"{_COLUMNS}, text[], float8[], boolean[], text[], float8[], float8[]")
 ENSURE: Final = call("ensure_1", "text[], int2[]")
 
@@ -37,6 +38,12 @@ def insert(jobs: Sequence[NewJob], now: float | None) -> Talk[list[Inserted]]:
     yield INSERT, (now, *rows.columns_of(jobs))
     # Without a key only the id can be taken, and then the answer is that of the first time.
     return [Inserted(new.id, "inserted") for new in jobs]
+
+
+def insert_told(new: NewJob, now: float | None) -> Talk[list[Inserted]]:
+    """Write a job without a key, and tell other processes right after the commit."""
+    yield INSERT_TOLD, (now, *rows.values_of(new))
+    return [Inserted(new.id, "inserted")]
 
 
 def _insert_keyed(jobs: Sequence[NewJob], now: float | None) -> Talk[list[Inserted]]:

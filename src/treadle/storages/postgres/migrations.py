@@ -23,7 +23,7 @@ from .connect import OLDEST
 from .sql import Schema
 from .talk import BEGIN, COMMIT, Talk
 
-OLDEST_USABLE: Final = 12
+OLDEST_USABLE: Final = 13
 """Code of this version cannot work with a schema below this one."""
 
 _LEDGER: Final = """

@@ -3,7 +3,8 @@
 In this process, a listener is called right after the commit. Other processes hear by NOTIFY, which is sent after the
 commit and never inside it: a NOTIFY holds one lock of the whole database through its commit's flush, and sixteen
 callers that each notify are three times slower than without. So it goes out from a connection of its own whose commits
-do not wait for the disk, the first at once and then at most one per queue in five milliseconds.
+do not wait for the disk, the first at once and then at most one per queue in five milliseconds. A lone job of a process
+that only enqueues tells of itself, in the round trip that writes it and right after the commit (0013_told.sql).
 
 One thread with one connection does all of it, in a process that listens and in one that only enqueues.
 
@@ -55,6 +56,7 @@ class Signals:
         self._mutex = threading.Lock()
         self._bell: _Bell | None = None
         self._open = False
+        self._told_at: dict[str, float] = {}  # queue → when a lone insert told of it
 
     @property
     def working(self) -> bool:
@@ -94,6 +96,19 @@ class Signals:
         words = [CANCEL] * news.cancels + [SETTINGS] * news.settings
         if news.due or words:
             self.ring([*news.due, *words] if words else news.due)
+
+    def may_tell(self, queue: str) -> bool:
+        """Whether a lone insert should tell other processes by itself, see 0013_told.sql: nobody in this process needs
+        to hear of it, and the last word about the queue is some milliseconds old."""
+        if self._listeners:
+            return False
+        now = time.monotonic()
+        if now - self._told_at.get(queue, 0.0) < AT_MOST_EVERY:
+            return False
+        if len(self._told_at) > 1_000:
+            self._told_at.clear()
+        self._told_at[queue] = now
+        return True
 
     def wake(self, wake: Wake) -> None:
         """Tell every listener in this process."""

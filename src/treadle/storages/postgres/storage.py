@@ -120,7 +120,9 @@ class PostgresStorage(
         self._opened = False
 
     def _desk(self, readers: int) -> Callable[[], Desk]:
-        return lambda: Desk(self._target, self._schema, self._deadline, readers, self._now, self._tell)
+        return lambda: Desk(
+            self._target, self._schema, self._deadline, readers, self._now, self._tell, self._signals.may_tell
+        )
 
     # Life ------------------------------------------------------------------------------------------------------------
 

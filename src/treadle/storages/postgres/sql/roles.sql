@@ -45,8 +45,8 @@ begin
     for v_function in
         select p.oid::regprocedure as name from pg_proc as p where p.pronamespace = 'treadle_schema_name'::regnamespace
     loop
-        execute format('alter function %s owner to treadle_owner', v_function.name);
-        execute format('revoke all on function %s from public', v_function.name);
+        execute format('alter routine %s owner to treadle_owner', v_function.name);
+        execute format('revoke all on routine %s from public', v_function.name);
     end loop;
 end
 $$;
@@ -65,7 +65,7 @@ grant insert, update, delete on
     treadle.answer, treadle.mute
 to treadle_worker;
 
-grant execute on all functions in schema treadle_schema_name to treadle_worker;
+grant execute on all routines in schema treadle_schema_name to treadle_worker;
 
 -- `update` and `delete` on job are what a unique key's `replace` and a repeated enqueue need; a row that runs is
 -- protected by its token, which an enqueuer has no function to use.
@@ -80,6 +80,8 @@ grant execute on function
     treadle.ensure_1, treadle.insert_1, treadle.insert_one_1, treadle.insert_keyed_1,
     treadle.insert_keyed_2, treadle.put_off_1, treadle.enqueue
 to treadle_enqueuer;
+
+grant execute on procedure treadle.insert_told_1 to treadle_enqueuer;
 
 grant usage on all sequences in schema treadle_schema_name to treadle_worker, treadle_enqueuer;
 
