@@ -9,6 +9,9 @@ READY  := $(VENV)/.ready
 # Test processes at once. More than there are cores: most tests wait for processes, sockets and clocks.
 JOBS   ?= 4
 
+# Tests start hundreds of processes: what those import is compiled once, whatever the shell says.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -45,13 +48,13 @@ unit: $(READY)
 	$(BIN)/coverage report --skip-covered --fail-under=100
 
 journeys: $(READY)  ## real processes, really killed
-	$(BIN)/pytest -q -n $(JOBS) tests/journeys tests/journeys_postgres
+	$(BIN)/pytest -q -n $(JOBS) --dist loadgroup tests/journeys tests/journeys_postgres
 
 simulation: $(READY)
 	$(BIN)/pytest -q -n 2 tests/simulation
 
 soak-short: $(READY)
-	$(BIN)/pytest -q tests/soak
+	$(BIN)/pytest -q -n 2 --dist loadgroup tests/soak
 
 test: check unit journeys simulation soak-short fuzz browser  ## everything that gates a change
 
@@ -86,7 +89,7 @@ $(CHROMIUM):
 	@test -x $(CHROMIUM) || { echo "the browser tests need Chromium: apt-get install chromium, or make … CHROMIUM=/path"; exit 1; }
 
 browser: $(READY) $(ASSETS) $(CHROMIUM)  ## the dashboard in a real Chromium: pages, journeys, axe
-	CHROMIUM=$(CHROMIUM) $(BIN)/pytest -q -n $(JOBS) tests/browser
+	CHROMIUM=$(CHROMIUM) $(BIN)/pytest -q -n 3 tests/browser  # a Chromium each: more would only wait for one another
 
 screenshots: $(READY) $(ASSETS) $(CHROMIUM)  ## pictures of every page on a living system, light and dark, into docs/screenshots
 	CHROMIUM=$(CHROMIUM) $(BIN)/python -m tests.browser.screenshots
@@ -120,7 +123,7 @@ bench-all: bench-sqlite bench-postgres bench-redis  ## all suites, peers and wor
 FUZZ ?= 2
 fuzz: $(READY)  ## text from anybody, coverage-guided: FUZZ=2 seconds for each target; the HTTP API in every role: API_EXAMPLES=50
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ)
-	API_EXAMPLES=$(API_EXAMPLES) $(BIN)/pytest -q -n $(JOBS) tests/api_fuzz
+	API_EXAMPLES=$(API_EXAMPLES) $(BIN)/pytest -q -n 2 tests/api_fuzz
 
 audit: $(READY)  ## known holes in what we depend on; asks the advisory database, so it needs the network
 	$(BIN)/pip-audit --skip-editable

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
 import pytest
@@ -71,6 +70,9 @@ CHOSEN: dict[str, tuple[str, object]] = {
     "web_host": ("10.0.0.7", "10.0.0.7"),
     "web_port": ("9000", 9000),
     "web_token_file": ("/etc/treadle/tokens", "/etc/treadle/tokens"),
+    "web_basic": ("ann:viewer", "ann:viewer"),
+    "web_password": ("correct-horse", "correct-horse"),
+    "web_password_file": ("/etc/treadle/password", "/etc/treadle/password"),
     "web_read_only": ("yes", True),
     "web_hosts": ("jobs.example.com, jobs", ("jobs.example.com", "jobs")),
     "web_redact": ("iban,*.pin", ("iban", "*.pin")),
@@ -105,7 +107,7 @@ def test_every_setting_is_read_from_flag_environment_and_file(setting: Setting, 
 
 
 def test_every_field_is_a_setting_and_every_setting_has_a_meaning_and_its_true_default(tmp_path: Path) -> None:
-    fields = {field.name for kind in (Config, Timing, Limits) for field in dataclasses.fields(kind)}
+    fields = {field for kind in (Config, Timing, Limits) for field in kind.__annotations__}
     fields -= {"timing", "limits", "file", "sources", "commands"}
     assert {setting.name for setting in SETTINGS} == fields == set(CHOSEN)
     built_in = load({}, {}, tmp_path)

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from treadle import App, Context, JobNotFound, RetryAfter, Snooze
-from treadle.core.rollup import DAY, HOUR
+from treadle.core.rollup import DAY, HOUR, Rollup
 from treadle.runtime.services.roller import Roller
+from treadle.runtime.services.sounder import Sounder
 
 from . import postgres_server
 
@@ -137,6 +138,43 @@ async def test_what_a_pod_measures_of_itself(app: App) -> None:
         assert await app.history.pods(pod="nobody", since="30d") == []
 
 
+async def test_how_deep_queues_are(app: App) -> None:
+    async with app:
+        for name in ("plain", "plain", "moody"):
+            await app.enqueue(name)
+        await app.enqueue("moody", delay="1h")
+        await Sounder(app.storage).run_once()
+        chart = await app.history.depth(since="15m")
+        noted = [point for point in chart.points if point.ready is not None]
+        assert [(point.ready, point.scheduled, point.running) for point in noted] == [(3, 1, 0)]
+        assert {each.queue for each in chart.queues} == {"default", "moods"}
+        own = await app.history.depth(queue="moods", since="15m")
+        assert [point.ready for point in own.points if point.ready is not None] == [1]
+        with pytest.raises(ValueError, match="queue"):
+            await app.history.depth(queue="")
+
+
+async def test_one_range_against_another(app: App) -> None:
+    async with app:
+        now = await app.storage.time()
+        minute = now - now % 60
+        rows = [
+            Rollup(resolution=60, at=minute - ago * 60, queue="mail", task="send", outcomes={"succeeded": runs})
+            for ago, runs in ((1, 30), (16, 10), (24 * 60 + 1, 15))
+        ]
+        await app.storage.roll_up(rows)
+        for against, before in (("before", 10), ("yesterday", 15)):
+            found = await app.history.compare(since="15m", against=against)  # type: ignore[arg-type]
+            (pair,) = found.items
+            assert (pair.now.finished, pair.runs.before, pair.runs.word) == (30, before, "more")
+            assert found.until - found.since == found.before_until - found.before_since == timedelta(minutes=15)
+        assert (await app.history.compare(since="15m", queue="other")).items == ()
+        with pytest.raises(ValueError, match="kept for 3 days"):
+            await app.history.compare(since="15m", against="week")
+        with pytest.raises(ValueError, match="since"):
+            await app.history.compare(since=0)
+
+
 async def test_what_the_services_of_a_pod_write_and_see(app: App) -> None:
     async with app.worker(["default"]) as pod:
         handle = await app.enqueue("plain")
@@ -155,7 +193,7 @@ async def test_what_the_services_of_a_pod_write_and_see(app: App) -> None:
         for resolution in (HOUR, DAY):
             (row,) = await app.storage.rollups(resolution, 0.0)
             assert (row.outcomes, row.pod) == ({"succeeded": 1}, "")
-        (hourly,) = await app.storage.readings(HOUR, 0.0)
+        (hourly,) = await app.storage.readings(HOUR, 0.0, pod=pod.id)
         assert (hourly.pod, hourly.slots) == (pod.id, 50)
 
 
@@ -166,5 +204,7 @@ def test_all_of_it_has_sync_twins(app: App) -> None:
         assert app.history.tasks_sync() == ()
         assert [line.what for line in app.history.timeline_sync(id)] == ["enqueued"]
         assert app.history.pods_sync() == []
+        assert app.history.depth_sync(since="1h").queues == ()
+        assert app.history.compare_sync(since="1h").items == ()
     finally:
         app.close_sync()

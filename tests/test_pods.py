@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from typing import Any
 
+import msgspec
 import pytest
 
 from treadle import App, PodNotFound, Portion, ResultTimeout
@@ -143,7 +143,7 @@ async def test_portions_that_cannot_be_are_refused(portions: dict[str, Portion],
 @pytest.mark.parametrize(("no_lead", "disable"), [(True, frozenset[str]()), (False, frozenset({"services"}))])
 async def test_settings_keep_a_pod_from_leading(no_lead: bool, disable: frozenset[str]) -> None:
     app = an_app()
-    app.config = dataclasses.replace(app.config, no_lead=no_lead, disable=disable)
+    app.config = msgspec.structs.replace(app.config, no_lead=no_lead, disable=disable)
     async with app.worker(["mail"]):
         await asyncio.sleep(0.15)
         (pod,) = await app.pods.list()

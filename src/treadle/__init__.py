@@ -2,6 +2,9 @@
 
 __version__ = "0.1.0"
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from .app import App
 from .batching import BatchContext
 from .context import Call, Context, Handle
@@ -37,21 +40,25 @@ from .core.errors import (
     UnknownLimit,
     UnknownTask,
 )
-from .core.logline import LogView
 from .core.outcome import AnswerAgain, Cancel, Fail, RetryAfter, Snooze, Throttle, Wait
 from .core.partition import Partitions
-from .core.progress import ProgressView
-from .core.records import AuditView, FailurePage, FailureView, OperationView, Preview
-from .core.schedule_view import FireView, ScheduleView
-from .core.series import EventView, PairSeries, Point, ReadingView, Series, Spread
 from .core.unique import Unique
-from .core.view import ErrorView, JobView, PodView, QueueView, TaskView, WaitView
-from .core.warnings import ClusterWarning
-from .limits import LimitView, Lock, LockView
 from .middleware import Middleware, Next
-from .operators import JobPage
-from .signing import BadSignature
 from .tasks import AsyncTask, BatchTask, OutsideTask, Pool, Registry, SyncTask, Task
+
+if TYPE_CHECKING:
+    from .core.compare import Comparison, Difference, PairChange
+    from .core.depth import DepthPoint, DepthSeries, QueueDepths
+    from .core.logline import LogView
+    from .core.progress import ProgressView
+    from .core.records import AuditView, FailurePage, FailureView, OperationView, Preview
+    from .core.schedule_view import FireView, ScheduleView
+    from .core.series import EventView, PairSeries, Point, ReadingView, Series, Spread
+    from .core.view import ErrorView, JobView, PodView, QueueView, TaskView, WaitView
+    from .core.warnings import ClusterWarning
+    from .limits import LimitView, Lock, LockView
+    from .operators import JobPage
+    from .signing import BadSignature
 
 __all__ = [
     "AnswerAgain",
@@ -69,9 +76,13 @@ __all__ = [
     "Cancel",
     "ClaimLost",
     "ClusterWarning",
+    "Comparison",
     "ConfigError",
     "Conflict",
     "Context",
+    "DepthPoint",
+    "DepthSeries",
+    "Difference",
     "ErrorView",
     "EventView",
     "Fail",
@@ -96,6 +107,7 @@ __all__ = [
     "OperationNotFound",
     "OperationView",
     "OutsideTask",
+    "PairChange",
     "PairSeries",
     "Partitions",
     "PayloadError",
@@ -107,6 +119,7 @@ __all__ = [
     "Portion",
     "Preview",
     "ProgressView",
+    "QueueDepths",
     "QueueView",
     "RateLimited",
     "ReadOnly",
@@ -136,3 +149,32 @@ __all__ = [
     "WaitView",
     "__version__",
 ]
+
+# What operators read. Each is loaded when somebody first names it: to make these classes takes longer than all that a
+# process needs which only enqueues (docs/adr/0024-imports.md).
+_LATER = {
+    "core.compare": ("Comparison", "Difference", "PairChange"),
+    "core.depth": ("DepthPoint", "DepthSeries", "QueueDepths"),
+    "core.logline": ("LogView",),
+    "core.progress": ("ProgressView",),
+    "core.records": ("AuditView", "FailurePage", "FailureView", "OperationView", "Preview"),
+    "core.schedule_view": ("FireView", "ScheduleView"),
+    "core.series": ("EventView", "PairSeries", "Point", "ReadingView", "Series", "Spread"),
+    "core.view": ("ErrorView", "JobView", "PodView", "QueueView", "TaskView", "WaitView"),
+    "core.warnings": ("ClusterWarning",),
+    "limits": ("LimitView", "Lock", "LockView"),
+    "operators": ("JobPage",),
+    "signing": ("BadSignature",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _LATER.items():
+        if name in names:
+            value = globals()[name] = getattr(import_module(f".{module}", __name__), name)
+            return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

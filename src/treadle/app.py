@@ -29,6 +29,7 @@ import weakref
 from collections.abc import AsyncGenerator, Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack, cast, overload
 from urllib.parse import urlsplit
@@ -37,7 +38,6 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from . import config as settings
-from .answers import Answers
 from .client import Client, Router
 from .config import Limits, Timing
 from .context import Call, Door, Handle, Options, amend
@@ -50,24 +50,25 @@ from .core.errors import ConfigError, StorageUnavailable
 from .core.logline import LEVELS, Level
 from .core.partition import Partitions
 from .core.pod import Descriptor
-from .core.schedule import Declared
 from .core.settings import QueueSettings
 from .core.unique import Unique
-from .core.warnings import ClusterWarning
-from .history import History
 from .hooks import Hooks, Watching
 from .keeper import Keep, Through, Unreachable
-from .limits import DEFAULT_TTL, Lock, Locks, RateLimits
-from .operations import Audit, Operations
-from .operators import Catalog, Jobs, Queues
-from .pods import Pods, find_warnings
-from .ports import Executor, Storage
-from .schedules import Schedules
+from .ports import Executor, ReadOnlyChoice, Storage
 from .tasks import HERE, Registry, Task
 from .timetable import plan_of
 
 if TYPE_CHECKING:
+    from .answers import Answers
+    from .core.schedule import Declared
+    from .core.warnings import ClusterWarning
+    from .history import History
+    from .limits import Lock, Locks, RateLimits
+    from .operations import Audit, Operations
+    from .operators import Catalog, Jobs, Queues
+    from .pods import Pods
     from .runtime.pod import Pod
+    from .schedules import Schedules
     from .web.access import Authenticate
     from .web.dashboard import Dashboard
 
@@ -81,6 +82,7 @@ Lifespan = Callable[["App"], AbstractAsyncContextManager[Any]]
 log = logging.getLogger("treadle.app")
 
 SCHEMES: Final = ("sqlite", "memory", "postgresql")
+LOCKED_FOR: Final = 60.0  # a lock whose owner names no time
 
 
 class App(Registry, Watching):
@@ -98,13 +100,14 @@ class App(Registry, Watching):
         limits: Limits | None = None,
         queues: QueueList | None = None,
         lifespan: Lifespan | None = None,
-        read_only: bool = False,
+        read_only: ReadOnlyChoice = False,
     ) -> None:
         """`url` is taken from TREADLE_URL or treadle.toml if it is not given; so is all else that is None.
 
         `router` chooses the queue of tasks that name none: a table of name prefixes, or a function of the name.
         `queues` are those that `worker()` serves by default. What `lifespan(app)` yields is `ctx.state` in a pod.
-        `read_only` opens the storage for nothing but reading, as far as it can: for a dashboard that only shows.
+        `read_only` opens the storage for nothing but reading, as far as it can: for a dashboard that only shows. "auto"
+        does so where nothing can be written: on a standby, in a file without permission. Not for a worker.
         """
         super().__init__()
         if url is not None and storage is not None:
@@ -122,28 +125,86 @@ class App(Registry, Watching):
         self._lifespan = lifespan
         self.origin: str | None = None  # module:attribute, as somebody named it
         sync = synchronous or cast("Synchronous", config.synchronous)
-        make = _maker(self.url, sync, self.timing.call, config, read_only) if storage is None else lambda: storage
+        self._maker = functools.partial(_maker, self.url, sync, self.timing.call, config)
+        make = self._maker(read_only) if storage is None else lambda: storage
         self._keeper = Keep(make, is_ours=storage is None)
         # Dropped without a word, an app still lets go of its threads. The Keep knows nothing of the app.
         weakref.finalize(self, Keep.let_go, self._keeper).atexit = False
         _apps.add(self)
         self.client = Client(self._keeper, router=router, hooks=self.hooks)
-        self.jobs = Jobs(self.client)
-        self.answers = Answers(self.client)
-        self.queues = Queues(self.client)
-        self.pods = Pods(self.client)
-        self.history = History(self.client)
-        self.schedules = Schedules(self.client, self.by_name.get)
-        self.limits = RateLimits(self.client)
-        self.locks = Locks(self.client)
-        self.operations = Operations(self.client)
-        self.audit = Audit(self.client)
-        self.catalog = Catalog(self.client)
         for command, table in config.commands.items():
             self._declare_command(command, table)
 
     def __repr__(self) -> str:
         return f"<App {self.name or ''} {settings.masked(self.url)}>"
+
+    # What can be asked of the storage. Most processes only enqueue: what they do not ask, they do not load -----------
+
+    @cached_property
+    def jobs(self) -> Jobs:
+        from .operators import Jobs
+
+        return Jobs(self.client)
+
+    @cached_property
+    def answers(self) -> Answers:
+        from .answers import Answers
+
+        return Answers(self.client)
+
+    @cached_property
+    def queues(self) -> Queues:
+        from .operators import Queues
+
+        return Queues(self.client)
+
+    @cached_property
+    def pods(self) -> Pods:
+        from .pods import Pods
+
+        return Pods(self.client)
+
+    @cached_property
+    def history(self) -> History:
+        from .history import History
+
+        return History(self.client)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        from .schedules import Schedules
+
+        return Schedules(self.client, self.by_name.get)
+
+    @cached_property
+    def limits(self) -> RateLimits:
+        from .limits import RateLimits
+
+        return RateLimits(self.client)
+
+    @cached_property
+    def locks(self) -> Locks:
+        from .limits import Locks
+
+        return Locks(self.client)
+
+    @cached_property
+    def operations(self) -> Operations:
+        from .operations import Operations
+
+        return Operations(self.client)
+
+    @cached_property
+    def audit(self) -> Audit:
+        from .operations import Audit
+
+        return Audit(self.client)
+
+    @cached_property
+    def catalog(self) -> Catalog:
+        from .operators import Catalog
+
+        return Catalog(self.client)
 
     # Open and close --------------------------------------------------------------------------------------------------
 
@@ -162,6 +223,11 @@ class App(Registry, Watching):
         """Before a first `enqueue_sync` within a transaction: a storage cannot be made ready inside somebody else's."""
         if not self.is_open:
             self._keeper.run_sync(self._keeper.open())
+
+    def allow_read_only(self) -> None:
+        """As if it had been made with `read_only="auto"`, as long as it is not open: for who has somebody's app in
+        hand, and shows what it holds."""
+        self._keeper.make_by(self._maker("auto"))
 
     async def close(self) -> None:
         """Close the storage. The next use opens it again."""
@@ -189,7 +255,7 @@ class App(Registry, Watching):
         own, keeper = self.client, Through(self._keeper, wrap)
         other._keeper = cast("Keep", keeper)  # as far as is needed: `storage`, `current` and `open`
         other.client = own.through(keeper, declares=declares)
-        for name, face in vars(self).items():  # jobs, queues … : all that ask through the client
+        for name, face in list(vars(other).items()):  # jobs, queues … : all so far that ask through the client
             if getattr(face, "_client", None) is own:
                 seen = copy.copy(face)
                 vars(seen)["_client"] = other.client
@@ -304,12 +370,14 @@ class App(Registry, Watching):
         if self.client.broker.declared.setdefault(name, declared) != declared:
             raise ConfigError(f"limit {name} is declared twice, with different numbers")
 
-    def lock(self, name: str, *, ttl: Duration = DEFAULT_TTL, wait: Duration = 0.0, owner: str | None = None) -> Lock:
+    def lock(self, name: str, *, ttl: Duration = LOCKED_FOR, wait: Duration = 0.0, owner: str | None = None) -> Lock:
         """A named lock of the whole cluster: `async with app.lock("import", ttl="5m") as lock:`, or `with`.
 
         LockHeld if somebody else has it for longer than `wait`. Whoever gives the same `owner` (such as a job's id)
         has the same lock: a second attempt takes up what the first one held.
         """
+        from .limits import Lock
+
         return Lock(self.client, name, ttl=ttl, wait=wait, owner=owner)
 
     # Enqueue ---------------------------------------------------------------------------------------------------------
@@ -404,6 +472,8 @@ class App(Registry, Watching):
 
     def declared_schedules(self) -> dict[str, Declared]:
         """What `@app.cron` and `@app.every` declare, with the queues that this app chooses."""
+        from .core.schedule import Declared
+
         return {
             name: Declared(plan=plan_of(entry, self.client.prepare(entry.call)), at_once=entry.at_once)
             for name, entry in self.timetable.items()
@@ -492,6 +562,8 @@ class App(Registry, Watching):
     async def warnings(self) -> Sequence[ClusterWarning]:
         """What is wrong in the cluster and will not mend itself: queues with work that no live pod serves, tasks that
         no live pod of their queue has known for five minutes."""
+        from .pods import find_warnings
+
         return await find_warnings(self.client)
 
     def warnings_sync(self) -> Sequence[ClusterWarning]:
@@ -537,7 +609,7 @@ class App(Registry, Watching):
             memory=limits.child_memory,
             grace=(timing or self.timing).cancel_grace,
         )
-        named = self.config if self.name is None else dataclasses.replace(self.config, worker_prefix=self.name)
+        named = self.config if self.name is None else msgspec.structs.replace(self.config, worker_prefix=self.name)
         here: dict[str, Executor] = {"async": AsyncExecutor(), "thread": ThreadExecutor(limits.threads)}
         return Pod(
             storage=self.storage,
@@ -673,7 +745,7 @@ def _queue_list(queues: QueueList) -> dict[str, int | None]:
 
 
 def _maker(
-    url: str, synchronous: Synchronous, call_deadline: float, config: settings.Config, read_only: bool
+    url: str, synchronous: Synchronous, call_deadline: float, config: settings.Config, read_only: ReadOnlyChoice
 ) -> Callable[[], Storage]:
     """How to make the storage of a URL. What is wrong with the URL is said now; nothing is opened or imported yet."""
     scheme, separator, rest = url.partition("://")
@@ -716,7 +788,7 @@ def _memory() -> Storage:
     return MemoryStorage()
 
 
-def _postgres(url: str, call_deadline: float, config: settings.Config, read_only: bool) -> Storage:
+def _postgres(url: str, call_deadline: float, config: settings.Config, read_only: ReadOnlyChoice) -> Storage:
     try:
         from .storages.postgres import PostgresStorage
     except ModuleNotFoundError as error:
@@ -729,12 +801,12 @@ def _postgres(url: str, call_deadline: float, config: settings.Config, read_only
         schema=config.schema,
         listen_url=config.listen_url,
         call_deadline=call_deadline,
-        auto_migrate=config.auto_migrate and not read_only,
+        auto_migrate=config.auto_migrate and read_only is not True,
         read_only=read_only,
     )
 
 
-def _sqlite(path: str, synchronous: Synchronous, call_deadline: float, read_only: bool) -> Storage:
+def _sqlite(path: str, synchronous: Synchronous, call_deadline: float, read_only: ReadOnlyChoice) -> Storage:
     if sys.platform == "win32":
         raise ConfigError("the SQLite storage needs the file locks of Linux or macOS; on Windows use WSL")
     from .storages.sqlite import SQLiteStorage

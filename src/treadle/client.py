@@ -19,28 +19,28 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 
 from .broker import Broker
 from .context import Call, CancelAnswer, EnqueueOutcome, Handle, Options
-from .core import ids, lifecycle, names, progress, unique
+from .core import ids, lifecycle, names, unique
 from .core import limit as limiting
 from .core.duration import Duration, seconds, words
 from .core.errors import ConfigError, Conflict, JobNotFound, ResultTimeout, StorageTimeout, StorageUnavailable
 from .core.event import Event, of_change
-from .core.explain import explain
 from .core.job import TERMINAL, Change, Job, NewJob, State, UniqueClaim
 from .core.rollup import MOST_PAIRS, OTHER
 from .core.unique import Unique
-from .core.view import ExplanationView, JobView, explanation_view, job_view
 from .desk import StorageDesk
-from .evidence import gather
 from .hooks import Hooks
 from .ports import Applied, Inserted, Storage, Wake
 from .replying import FIRST_POLL, Replying, rest
 from .tasks import Task
+
+if TYPE_CHECKING:
+    from .core.view import ExplanationView, JobView
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -315,12 +315,19 @@ class Client(Replying):
 
     async def views(self, jobs: Sequence[Job]) -> list[JobView]:
         """The jobs as they are shown, with the progress of those that can have any."""
+        from .core import progress
+        from .core.view import job_view
+
         begun = [job.id for job in jobs if job.started_at is not None and job.state is not State.SUCCEEDED]
         found = await self.ask(lambda storage: storage.progress(begun)) if begun else ()
         said = progress.by_id(found)
         return [job_view(job, said.get(job.id)) for job in jobs]
 
     async def explain(self, job_id: str) -> ExplanationView:
+        from .core.explain import explain
+        from .core.view import explanation_view
+        from .evidence import gather
+
         return explanation_view(explain(await self.ask(lambda storage: gather(storage, job_id))))
 
     async def wait_for_end(self, job_id: str, timeout: Duration | None) -> Job:

@@ -9,14 +9,16 @@ An environment variable that is set but empty counts as not set: that is what `T
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 from urllib.parse import urlsplit, urlunsplit
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from .core import names, settings
 from .core.duration import seconds, words
@@ -76,8 +78,7 @@ class Limits:
     abandoned: int = 10  # runs that ignore their cancel; with so many, a worker starts anew
 
 
-@dataclass(frozen=True, slots=True)
-class DeclaredQueue:
+class DeclaredQueue(Struct, frozen=True):
     """A queue that a worker is told to serve. `max_workers` and `live` seed the queue's row, and never overwrite it."""
 
     name: str
@@ -86,7 +87,7 @@ class DeclaredQueue:
     min: int = 0  # of the pod's `pod_slots`: kept free for this queue
     weight: int = 1  # and its part of the rest
     pod_rate: float | None = None  # claims a second, of each pod alone; the queue's own `rate` is the cluster's
-    live: Mapping[str, Any] = field(default_factory=dict[str, Any])  # its other live settings, as the row keeps them
+    live: Mapping[str, Any] = {}  # its other live settings, as the row keeps them
 
     def seed(self) -> dict[str, Any]:
         """What a new row starts with."""
@@ -94,8 +95,7 @@ class DeclaredQueue:
         return {**self.live, **own}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(Struct, frozen=True, kw_only=True):
     """Every setting, checked. Made by `load`; the defaults are those of `SETTINGS`."""
 
     app: str | None = None
@@ -123,13 +123,16 @@ class Config:
     web_host: str = LOOPBACK
     web_port: int = 8181
     web_token_file: str | None = None
+    web_basic: str | None = None
+    web_password: str | None = None
+    web_password_file: str | None = None
     web_read_only: bool = False
     web_hosts: tuple[str, ...] = ()
     web_redact: tuple[str, ...] = ()
     disable: frozenset[str] = frozenset()
-    commands: Mapping[str, Any] = field(default_factory=dict[str, Any])  # tables of the file; see `outside.tables`
+    commands: Mapping[str, Any] = {}  # tables of the file; see `outside.tables`
     file: Path | None = None
-    sources: Mapping[str, str] = field(default_factory=dict[str, str])
+    sources: Mapping[str, str] = {}
 
     def value(self, name: str) -> Any:
         """The value of one setting, wherever it lives."""
@@ -216,8 +219,7 @@ def masked(url: str) -> str:
 # The settings
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(Struct, frozen=True):
     """One setting: how it is read, and what the documentation says of it. `read` raises ValueError."""
 
     name: str
@@ -488,6 +490,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("web_host", "where `treadle web` listens; any address but loopback needs a token", _text, LOOPBACK),
     Setting("web_port", "its port; in the file, all these may stand in a table: `web.port`", _port, 8181),
     Setting("web_token_file", "the tokens that it asks for, made by `treadle tokens`; unset: none on loopback", _text),
+    Setting("web_basic", "instead of tokens, a name and a password are asked for: `ann`, or `ann:viewer`", _text),
+    Setting("web_password", "that password, of 12 characters or more; better in the environment than in a file", _text),
+    Setting("web_password_file", "or a file that holds it, and that only its owner can read", _text),
     Setting("web_read_only", "if true, the dashboard shows and changes nothing", _yes_or_no, False),
     Setting("web_hosts", "host names that the dashboard answers to, beside loopback", _texts, ()),
     Setting("web_redact", "keys whose values the dashboard never shows, beside the usual: `iban`, `*.pin`", _texts, ()),
@@ -512,7 +517,7 @@ def shown(name: str, value: object) -> str:
             return ",".join(each if isinstance(each, str) else _queue_text(each) for each in members) or "none"
         case int() if name.endswith("memory"):
             return size_words(value)
-        case _ if name.endswith("secret"):
+        case _ if name.endswith(("secret", "password")):
             return "***"
         case _:
             return masked(str(value)) if name.endswith("url") else str(value)
@@ -526,8 +531,7 @@ def _queue_text(queue: DeclaredQueue) -> str:
 # Where they come from
 
 
-@dataclass(frozen=True, slots=True)
-class _Given:
+class _Given(Struct, frozen=True):
     """A value as somebody wrote it, and where."""
 
     name: str
@@ -584,7 +588,7 @@ def _inherit(queues: tuple[DeclaredQueue, ...], declared: tuple[DeclaredQueue, .
     """`-q mail` chooses among the queues of the file; what the file says of mail holds where the flag says nothing."""
     by_name = {queue.name: queue for queue in declared}
     return tuple(
-        dataclasses.replace(
+        replace(
             by_name[queue.name],
             slots=queue.slots if queue.slots is not None else by_name[queue.name].slots,
         )
@@ -673,5 +677,4 @@ def _place(path: Path, text: str, within: tuple[str, ...], key: str) -> str:
 
 
 def _part(kind: type[Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    own = {each.name for each in dataclasses.fields(kind)} - {"sources", "file", "timing", "limits", "commands"}
-    return {name: value for name, value in values.items() if name in own}
+    return {name: value for name, value in values.items() if name in kind.__annotations__}

@@ -17,12 +17,10 @@ from msgspec import UNSET, Struct, UnsetType
 from .core import ids, names, payload
 from .core.duration import Duration, seconds
 from .core.errors import JobCancelled, JobFailed
-from .core.firing import META_FIRE_AT, META_SCHEDULE
 from .core.job import DEFAULT_MAX_ATTEMPTS, NO_TIMEOUT, Change, ErrorEntry, Job, NewJob, State
 from .core.outcome import Succeeded, Throttle
 from .core.partition import Partitions
 from .core.unique import Unique
-from .core.view import ErrorView, ExplanationView, JobView, job_view
 from .joblog import JobLogger
 from .reporting import META_LIMIT, OUR_META, Notebook, Reporting, at_once
 from .transactions import Desk, Transaction, finish_within, finish_within_async
@@ -30,6 +28,8 @@ from .waiting import Asked, Waiting
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar as TypeVarWithDefault
+
+    from .core.view import ErrorView, ExplanationView, JobView
 
     # Not Any: mypy would then give up on every task that takes a bare Context, and call it Any.
     StateT = TypeVarWithDefault("StateT", default=object)
@@ -370,11 +370,15 @@ class Context(Reporting, Waiting, Generic[StateT]):
     @property
     def schedule(self) -> str | None:
         """The schedule that fired this job, if one did."""
+        from .core.firing import META_SCHEDULE
+
         return self.meta.get(META_SCHEDULE)
 
     @property
     def fire_at(self) -> datetime | None:
         """The time that it was fired for; it may run later."""
+        from .core.firing import META_FIRE_AT
+
         at = self.meta.get(META_FIRE_AT)
         return None if at is None else datetime.fromisoformat(at)
 
@@ -418,6 +422,8 @@ class Context(Reporting, Waiting, Generic[StateT]):
     @property
     def last_error(self) -> ErrorView | None:
         """How the attempt before this one ended, if it did not end well."""
+        from .core.view import job_view
+
         # Without the payload: a view decodes all that it shows.
         return job_view(msgspec.structs.replace(self._job, args="{}", meta=None)).error
 

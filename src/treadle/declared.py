@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from .context import Call, Door, as_child
 from .core.job import Change, Job, NewJob
-from .core.view import JobView, job_view
 from .hooks import after
 from .tasks import FOLLOWED, Task
+
+if TYPE_CHECKING:
+    from .core.view import JobView
 
 log = logging.getLogger("treadle.follow")
 
@@ -37,6 +39,8 @@ class FollowUps:
         builders = task.followed.get(FOLLOWED.get(change.why, ""), ())
         if not builders:
             return change
+        from .core.view import job_view
+
         view = job_view(after(job, change))
         door = self._door
         built = [new for builder in builders for new in self._built(builder, view, job, door)]

@@ -7,11 +7,15 @@ from datetime import datetime
 
 from .client import Client
 from .context import instant
+from .core import compare as comparing
 from .core import event, names, rollup
 from .core import heat as heating
 from .core import series as charts
+from .core.compare import Against, Comparison, Window
+from .core.depth import DepthSeries, depth_series
 from .core.duration import Duration, seconds
 from .core.heat import Heat
+from .core.reading import FLEET, Reading
 from .core.rollup import HOUR, KEEP, MINUTE, Rollup
 from .core.series import EventView, PairSeries, ReadingView, Series
 
@@ -62,6 +66,44 @@ class History:
         rows, begin, now, size = await self._rows(queue, task, since, until, step)
         return heating.heat(rows, begin, now, size)
 
+    async def depth(
+        self,
+        *,
+        queue: str | None = None,
+        since: Duration | datetime = "24h",
+        until: datetime | None = None,
+        step: Duration | None = None,
+    ) -> DepthSeries:
+        """How much lay in the queues over time, as the leader has noted it once a minute. At most 2,000 points."""
+        if queue is not None:
+            names.check_name("queue", queue)
+        now, begin, end, size = await self._range(since, until, step)
+        resolution = min(HOUR, rollup.resolution_for(now - begin, size))
+        size = max(size, resolution)
+        first = rollup.floor(begin, size)
+        found: list[Reading] = []
+        for fine, begins, ends in rollup.parts(resolution, first, now, None if until is None else end):
+            found += await self._soundings(fine, begins, ends)
+        return depth_series(found, first, end, size, queue)
+
+    async def compare(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        since: Duration = "24h",
+        against: Against = "before",
+    ) -> Comparison:
+        """How each queue and task fared in the last `since`, against the same length just before, a day or a week
+        earlier. Both ranges are whole minutes, or whole hours from a day on."""
+        _check_names(queue, task)
+        now = await self._client.ask(lambda storage: storage.time())
+        span = _length(since)
+        here, there = comparing.windows(span, against, now)
+        step = comparing.step_of(span)
+        found = [await self._within(each, step, now, queue, task) for each in (here, there)]
+        return comparing.compare(found[0], here, found[1], there)
+
     async def timeline(self, job_id: str) -> Sequence[EventView]:
         """What happened to one job, oldest first; JobNotFound."""
         job = await self._client.get(job_id)
@@ -75,7 +117,7 @@ class History:
         resolution = MINUTE if now - begin <= min(KEEP["readings"], 6.0 * HOUR) else HOUR
         first = rollup.floor(begin, resolution)
         found = await self._client.ask(lambda storage: storage.readings(resolution, first, pod=pod))
-        return [charts.reading_view(reading) for reading in found]
+        return [charts.reading_view(reading) for reading in found if reading.pod != FLEET]
 
     async def _rows(
         self,
@@ -85,14 +127,8 @@ class History:
         until: datetime | None,
         step: Duration | None,
     ) -> tuple[Sequence[Rollup], float, float, float]:
-        if queue is not None:
-            names.check_name("queue", queue)
-        if task is not None:
-            names.check_name("task", task)
-        now = await self._client.ask(lambda storage: storage.time())
-        end = now if until is None else min(instant(until, "until"), now)
-        begin = _begin(since, end)
-        size = rollup.step_for(end - begin, None if step is None else seconds(step, "step"))
+        _check_names(queue, task)
+        now, begin, end, size = await self._range(since, until, step)
         resolution = rollup.resolution_for(now - begin, size)
         size = max(size, resolution)  # the finer rows may be gone
         first = rollup.floor(begin, size)
@@ -101,6 +137,26 @@ class History:
         for fine, begins, ends in rollup.parts(resolution, first, now, last):
             rows += await self._read(fine, begins, ends, queue, task)
         return rows, first, end, size
+
+    async def _range(
+        self, since: Duration | datetime, until: datetime | None, step: Duration | None
+    ) -> tuple[float, float, float, float]:
+        """Now, where a chart begins and ends, and what one point of it stands for."""
+        now = await self._client.ask(lambda storage: storage.time())
+        end = now if until is None else min(instant(until, "until"), now)
+        begin = _begin(since, end)
+        return now, begin, end, rollup.step_for(end - begin, None if step is None else seconds(step, "step"))
+
+    async def _within(
+        self, window: Window, resolution: int, now: float, queue: str | None, task: str | None
+    ) -> list[Rollup]:
+        rows: list[Rollup] = []
+        for fine, begins, ends in rollup.parts(resolution, window.since, now, window.until):
+            rows += await self._read(fine, begins, ends, queue, task)
+        return rows
+
+    async def _soundings(self, resolution: int, since: float, until: float | None) -> Sequence[Reading]:
+        return await self._client.ask(lambda storage: storage.readings(resolution, since, until, pod=FLEET))
 
     async def _read(
         self, resolution: int, since: float, until: float | None, queue: str | None, task: str | None
@@ -142,6 +198,26 @@ class History:
     ) -> Heat:
         return self._client.run_sync(self.heat(queue=queue, task=task, since=since, until=until, step=step))
 
+    def depth_sync(
+        self,
+        *,
+        queue: str | None = None,
+        since: Duration | datetime = "24h",
+        until: datetime | None = None,
+        step: Duration | None = None,
+    ) -> DepthSeries:
+        return self._client.run_sync(self.depth(queue=queue, since=since, until=until, step=step))
+
+    def compare_sync(
+        self,
+        *,
+        queue: str | None = None,
+        task: str | None = None,
+        since: Duration = "24h",
+        against: Against = "before",
+    ) -> Comparison:
+        return self._client.run_sync(self.compare(queue=queue, task=task, since=since, against=against))
+
     def timeline_sync(self, job_id: str) -> Sequence[EventView]:
         return self._client.run_sync(self.timeline(job_id))
 
@@ -149,10 +225,21 @@ class History:
         return self._client.run_sync(self.pods(pod=pod, since=since))
 
 
+def _check_names(queue: str | None, task: str | None) -> None:
+    if queue is not None:
+        names.check_name("queue", queue)
+    if task is not None:
+        names.check_name("task", task)
+
+
 def _begin(since: Duration | datetime, now: float) -> float:
     if isinstance(since, datetime):
         return min(instant(since, "since"), now)
+    return now - _length(since)
+
+
+def _length(since: Duration) -> float:
     age = seconds(since, "since")
     if age <= 0:
         raise ValueError("since must be longer than nothing, for example 1h")
-    return now - age
+    return age

@@ -15,7 +15,7 @@ import inspect
 import logging
 from collections import Counter
 from collections.abc import Callable
-from typing import Any, Final, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET
@@ -23,7 +23,9 @@ from msgspec import UNSET
 from .core import names
 from .core.errors import ConfigError
 from .core.job import Change, Job
-from .core.view import JobView, job_view
+
+if TYPE_CHECKING:
+    from .core.view import JobView
 
 HookName = Literal[
     "enqueued",
@@ -39,7 +41,7 @@ HookName = Literal[
     "rescued",
 ]
 NAMES: Final[tuple[HookName, ...]] = get_args(HookName)
-Hook = Callable[[JobView], Any]
+Hook = Callable[["JobView"], Any]
 HookT = TypeVar("HookT", bound=Hook)
 
 log = logging.getLogger("treadle.hooks")
@@ -126,6 +128,8 @@ class Hooks:
         hooks = self._told.get(name)
         if not hooks:
             return
+        from .core.view import job_view
+
         try:
             view = job_view(job if change is None else after(job, change))
         except Exception:

@@ -52,6 +52,12 @@ class Keep:
                 self._storage = self._make()
             return self._storage
 
+    def make_by(self, make: Callable[[], Storage]) -> None:
+        """Make it otherwise from now on. Nothing happens to one that was brought along, or is open."""
+        with self._lock:
+            if self._is_ours and self.current is None and self._own is None:
+                self._make, self._storage = make, None
+
     async def open(self) -> Storage:
         while (storage := self.current) is None:
             await self._alone(self._open)

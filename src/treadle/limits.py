@@ -25,7 +25,6 @@ from .core.settings import rate_words
 
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 1.0
-DEFAULT_TTL: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

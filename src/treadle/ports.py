@@ -20,33 +20,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from msgspec import UNSET, Struct, UnsetType
 
-from .core import answer as answering
-from .core.answer import Answer, Given, NewAnswer, Settled
-from .core.audit import AuditLine
-from .core.balance import Share
-from .core.catalog import Entry
-from .core.event import Event
-from .core.failure import LOOKED_AT, Failures
-from .core.filter import Filter
-from .core.firing import Fire, Fired, FireRecord
-from .core.job import Change, Job, NewJob, QueueChange, State
-from .core.limit import Bucket, Take, Taken
-from .core.lock import Lock
-from .core.logline import LogLine
-from .core.mute import Mute
-from .core.operation import Operation
-from .core.pod import Held, Pod, PodCard, PodStats, Wish
-from .core.progress import Checkpoint, Report, Reported
-from .core.queue import Queue, QueueStats
-from .core.reading import Reading
-from .core.record import Record
-from .core.rollup import Rollup, What
-from .core.schedule import Schedule
-from .core.warnings import DueTask
+from .core.fact import Fact as Fact
+from .core.failure import LOOKED_AT
+
+if TYPE_CHECKING:  # everybody loads the ports: what a storage keeps is loaded by whoever makes one of it
+    from .core import answer as answering
+    from .core.answer import Answer, Given, NewAnswer, Settled
+    from .core.audit import AuditLine
+    from .core.balance import Share
+    from .core.catalog import Entry
+    from .core.event import Event
+    from .core.failure import Failures
+    from .core.filter import Filter
+    from .core.firing import Fire, Fired, FireRecord
+    from .core.job import Change, Job, NewJob, QueueChange, State
+    from .core.limit import Bucket, Take, Taken
+    from .core.lock import Lock
+    from .core.logline import LogLine
+    from .core.mute import Mute
+    from .core.operation import Operation
+    from .core.pod import Held, Pod, PodCard, PodStats, Wish
+    from .core.progress import Checkpoint, Report, Reported
+    from .core.queue import Queue, QueueStats
+    from .core.reading import Reading
+    from .core.record import Record
+    from .core.rollup import Rollup, What
+    from .core.schedule import Schedule
+    from .core.warnings import DueTask
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Values that cross the storage port
@@ -196,15 +200,6 @@ class Pruned(Struct, frozen=True):
     mark: str | None = None
 
 
-class Fact(Struct, frozen=True):
-    """One line of `doctor`, as far as a storage can tell it."""
-
-    code: str
-    level: Literal["ok", "warn", "error"]
-    text: str
-    remedy: str = ""
-
-
 class SchemaStatus(Struct, frozen=True, kw_only=True):
     current: int  # 0: nothing there yet
     newest: int  # what this code brings
@@ -225,6 +220,11 @@ class Loaded(Struct, frozen=True):
 
     outcome: Literal["written", "same", "differs", "refused"]
     error: str = ""  # which columns differ, or why it was refused
+
+
+# How a storage is opened: for reading alone, or for writing, or ("auto") for reading where nothing can be written. Only
+# who shows things may have the third: whoever decides by what it reads must not read a standby.
+ReadOnlyChoice: TypeAlias = bool | Literal["auto"]
 
 
 class Vitals(Struct, frozen=True, kw_only=True):
@@ -591,8 +591,8 @@ class Storage(Protocol):
 
     async def due_tasks(self) -> Sequence[DueTask]:
         """Which tasks have jobs that could start now, by queue: to find those that nobody knows. Must be cheap however
-        many jobs there are: counts stop at a thousand, and a storage that has no order by task may look only at the
-        thousand that come first in each queue and priority. What nobody claims ends up there."""
+        many jobs there are: counts stop at a thousand or before, and a storage that has no order by task may look only
+        at those that come first in each queue and priority, a thousand at most. What nobody claims ends up there."""
         ...
 
     # Moving to another storage ---------------------------------------------------------------------------------------
@@ -707,6 +707,11 @@ class Storage(Protocol):
         ...
 
     async def vitals(self) -> Vitals: ...
+
+    async def is_writable(self) -> bool:
+        """Whether anything can be written now. Not if it was opened for reading; nor, if it was opened so that it finds
+        out by itself, where it can only be read: on a standby, in a file without permission to write."""
+        ...
 
     # What runs say of themselves. A job that says nothing touches none of it ------------------------------------------
 

@@ -11,12 +11,12 @@ from collections.abc import AsyncGenerator, AsyncIterable, Callable, Coroutine, 
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from .core import payload
-from .core import progress as progressing
 from .core.duration import Duration, seconds
 from .core.job import Job
 from .core.outcome import Halt, Release
-from .core.progress import Progress, ProgressView, Reported
-from .core.view import progress_view
+
+if TYPE_CHECKING:
+    from .core.progress import Progress, ProgressView, Reported
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -78,7 +78,9 @@ class Reporting:
         self.progress_sync(done, total, note, data)
 
     def progress_sync(self, done: float, total: float | str | None = None, note: str = "", data: object = None) -> None:
-        said = progressing.progress_of(done, total, note, data)
+        from .core.progress import progress_of
+
+        said = progress_of(done, total, note, data)
         if self._notebook is not None:
             self._notebook.progress(self._job, said)
 
@@ -92,6 +94,8 @@ class Reporting:
 
     async def last_progress(self) -> ProgressView | None:
         """What was last said of this job's progress: by this run, or else by the attempt before it."""
+        from .core.view import progress_view
+
         found = None if self._notebook is None else await self._notebook.last_progress(self._job)
         return None if found is None else progress_view(found)
 
@@ -135,7 +139,9 @@ class Reporting:
         return self._point
 
     async def _save(self, point: dict[str, Any]) -> None:
-        text = progressing.checkpoint_of(point)
+        from .core.progress import checkpoint_of
+
+        text = checkpoint_of(point)
         if self._notebook is not None:
             await self._notebook.save(self._job, text)
         self._point = payload.decode_trusted(text)  # as the next attempt will see it

@@ -45,13 +45,13 @@ from .core.job import DEFAULT_TIMEOUT
 from .core.partition import Partitions
 from .core.size import Size, size
 from .core.unique import Unique
-from .core.view import JobView
 from .middleware import Middleware, MiddlewareT
 from .outside import Outside, TaskOptions
 from .signature import Function, Signature
 from .timetable import Timetable
 
 if TYPE_CHECKING:
+    from .core.view import JobView
     from .outside.command import CommandOptions
     from .outside.http import HttpOptions
     from .outside.pool import PoolOptions, PoolSpec
@@ -67,7 +67,7 @@ End = Literal["succeeded", "failed", "cancelled", "retried", "waiting", "rescued
 ENDS: Final[tuple[End, ...]] = get_args(End)
 # Why a Change was made → the end that it is; a release is none, nor is a snooze.
 FOLLOWED: Final[Mapping[str, str]] = {end: end for end in ENDS if end != "waiting"} | {"waits": "waiting"}
-FollowUp = Callable[[JobView], Call[Any] | Iterable[Call[Any]] | None]
+FollowUp = Callable[["JobView"], Call[Any] | Iterable[Call[Any]] | None]
 FollowUpT = TypeVar("FollowUpT", bound=FollowUp)
 WITHIN: Final = 1.0  # how long a batch task gathers, unless it says
 LARGEST_BATCH: Final = 10_000

@@ -7,16 +7,18 @@ The queue is looked up later, by the app that includes the registry: its router 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar, overload
 
 from msgspec import Struct
 
 from .context import Call
-from .core import cron, names, schedule
+from .core import names
 from .core.duration import Duration, seconds, words
 from .core.errors import ConfigError, PayloadError
 from .core.job import NewJob
-from .core.schedule import Misfire, Overlap
+
+if TYPE_CHECKING:
+    from .core.schedule import Misfire, Overlap, Plan
 
 
 class AnyTask(Protocol):
@@ -65,7 +67,7 @@ class Timetable:
         queue: str | None = None,
         priority: int | None = None,
         misfire: Misfire = "coalesce",
-        catch_up: int = schedule.MOST_CATCH_UP,
+        catch_up: int = ...,
         overlap: Overlap = "allow",
         jitter: Duration = 0,
         paused: bool = False,
@@ -81,7 +83,7 @@ class Timetable:
         queue: str | None = None,
         priority: int | None = None,
         misfire: Misfire = "coalesce",
-        catch_up: int = schedule.MOST_CATCH_UP,
+        catch_up: int = ...,
         overlap: Overlap = "allow",
         jitter: Duration = 0,
         paused: bool = False,
@@ -107,7 +109,7 @@ class Timetable:
         queue: str | None = None,
         priority: int | None = None,
         misfire: Misfire = "coalesce",
-        catch_up: int = schedule.MOST_CATCH_UP,
+        catch_up: int = ...,
         overlap: Overlap = "allow",
         jitter: Duration = 0,
         paused: bool = False,
@@ -123,7 +125,7 @@ class Timetable:
         queue: str | None = None,
         priority: int | None = None,
         misfire: Misfire = "coalesce",
-        catch_up: int = schedule.MOST_CATCH_UP,
+        catch_up: int = ...,
         overlap: Overlap = "allow",
         jitter: Duration = 0,
         paused: bool = False,
@@ -131,6 +133,8 @@ class Timetable:
     def every(self, interval: Duration, *, first: Literal["now"] | None = None, **options: Any) -> Any:
         """Enqueue the task below again and again: `@app.every("10m")`. The first time is one interval after the
         schedule was first registered; with `first="now"` it also fires then. The rest is as with `cron`."""
+        from .core import cron
+
         try:
             expression = f"every {words(cron.interval(interval))}"
         except ValueError as error:
@@ -189,6 +193,8 @@ class Timetable:
         return True
 
 
-def plan_of(entry: Entry, job: NewJob) -> schedule.Plan:
+def plan_of(entry: Entry, job: NewJob) -> Plan:
     """The plan of a declared schedule, for jobs like this one."""
+    from .core import schedule
+
     return schedule.plan_of(job, entry.expression, **entry.fields)

@@ -7,11 +7,13 @@ import math
 import random
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 from treadle import App
+from treadle.config import Timing
 from treadle.core.histogram import Histogram
+from treadle.core.reading import FLEET, Depth, Reading
 from treadle.core.rollup import HOUR, MINUTE, Rollup
 from treadle.ports import Storage
 
@@ -84,9 +86,29 @@ async def write_history(app: App, minutes: int = 25 * 60) -> None:
                 rows.append(_row(chance, MINUTE, at, queue, task, pace, seconds, bad * (6 if 12 < minute < 22 else 1)))
             for hour in range(1, 170):
                 at = now - now % HOUR - hour * HOUR
-                rows.append(_row(chance, HOUR, at, queue, task, pace * 60, seconds, bad))
+                slower = 1.6 if task.endswith("thumbnail") and hour <= 24 else 1.0  # since yesterday's deploy
+                rows.append(_row(chance, HOUR, at, queue, task, pace * 60, seconds * slower, bad))
         for start in range(0, len(rows), 200):
             await app.storage.roll_up(rows[start : start + 200])
+        depths = [_depths(MINUTE, now - now % MINUTE - n * MINUTE) for n in range(1, min(minutes, 1500))]
+        await app.storage.roll_up(depths + [_depths(HOUR, now - now % HOUR - n * HOUR) for n in range(1, 170)])
+
+
+def _depths(resolution: int, at: float) -> Reading:
+    """How much lay in the queues: a wave over an hour, and a hill where billing stood still."""
+    chance = random.Random(at)
+    long = resolution * 60
+    wave = 1 + math.sin(2 * math.pi * (at % long) / long)
+    hill = max(0.0, 1 - abs(at % long / long - 0.4) / 0.25)
+    found = {
+        "mail": Depth(round(10 + 60 * wave + chance.gauss(0, 6)), round(9 + 12 * wave), round(chance.uniform(14, 20))),
+        "billing": Depth(round(6 + 260 * hill + chance.random() * 4), 4, 4),
+        "images": Depth(round(22 + chance.gauss(0, 3)), 0, 4),
+        "webhooks": Depth(round(18 + 14 * wave), 60, 4),
+        "search": Depth(3, 0, 1),
+    }
+    whole = Depth(*map(sum, zip(*found.values(), strict=True)))
+    return Reading(resolution=resolution, at=at, pod=FLEET, depths={"": whole, **found})
 
 
 def _row(
@@ -111,8 +133,11 @@ async def living(app: App, minutes: int = 25 * 60) -> AsyncGenerator[Scene]:
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(app)
         slots = {"mail": 10, "billing": 4, "images": 4, "reports": 2, "webhooks": 4, "search": 1}
-        await stack.enter_async_context(app.worker(queues=slots, label="web1-7f3a"))
-        await stack.enter_async_context(app.worker(queues={"mail": 10, "images": 4}, label="web2-9c01"))
+        # The report never ends: it is given back as soon as the scene is over.
+        timing = replace(Timing(), grace=0.1, cancel_grace=0.1)
+        await stack.enter_async_context(app.worker(queues=slots, label="web1-7f3a", timing=timing))
+        others = {"mail": 10, "images": 4}
+        await stack.enter_async_context(app.worker(queues=others, label="web2-9c01", timing=timing))
         scene = await fill(app, minutes=minutes)
         until = datetime.now(UTC) + timedelta(seconds=20)
         served = "queue:mail,billing,images,webhooks,search"

@@ -190,6 +190,23 @@ def test_keyboard_only(sqlite_stage: Stage, watch: Watch) -> None:
     assert watched.axe() == []
 
 
+def test_the_cursor_stays_where_it_is_when_the_rows_come_anew(sqlite_stage: Stage, watch: Watch) -> None:
+    """A live update used to take it away: the next key began at the first row, and a tick went nowhere."""
+    page = watch(sqlite_stage).go("/jobs?filter=state:succeeded")
+    page.keyboard.press("j")
+    page.keyboard.press("j")
+    row = page.locator("tr[data-cursor]").get_attribute("data-href")
+    page.evaluate(
+        "new Promise((done) => { document.addEventListener('treadle:swapped', done, { once: true });"
+        " document.dispatchEvent(new CustomEvent('treadle:changed')) })"
+    )
+    expect(page.locator("tr[data-cursor]")).to_have_attribute("data-href", row or "")
+    page.keyboard.press("x")
+    page.keyboard.press("j")
+    page.keyboard.press("X")
+    expect(page.locator("[data-count]")).to_have_text("2 ticked")
+
+
 def test_without_javascript(stage: Stage, watch: Watch) -> None:
     watched = watch(stage, java_script_enabled=False)
     page = watched.page

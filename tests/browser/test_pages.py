@@ -31,6 +31,7 @@ PAGES = (
     "/operations",
     "/limits",
     "/performance",
+    "/performance?range=24h&compare=before",
     "/performance/task?task=shop.mail.welcome",
     "/system",
     "/help",
@@ -54,9 +55,8 @@ def test_a_page_can_be_read_by_everybody(sqlite_stage: Stage, watch: Callable[..
         page.set_viewport_size({"width": width, "height": 800})
         page.emulate_media(color_scheme="light")
         assert watched.axe() == [], f"light, {width}"
-        page.emulate_media(color_scheme="dark")
-        # Between the widest and the narrowest only colours could differ.
-        assert watched.axe(*(["color-contrast"] if width == 768 else [])) == [], f"dark, {width}"
+        page.emulate_media(color_scheme="dark")  # the same page in other colours
+        assert watched.axe("color-contrast") == [], f"dark, {width}"
         overflow = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert overflow <= 0, f"{width} px: the page is {overflow} px wider than the window"
     assert page.title() != "XSS"

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import csv
 import dataclasses
+import io
+import json
 import uuid
 
 import pytest
@@ -28,6 +31,15 @@ def test_find_in_json_has_the_fields_of_the_view_one_object_a_line(treadle: Trea
     assert found["id"] == id
     assert found["tags"] == ["vip"]
     assert found["error"]["message"] == "card declined"
+
+
+def test_find_as_csv_for_a_spreadsheet(treadle: Treadle, store: Store) -> None:
+    id = store.failed(tags=["vip"], reason="=1+1")
+    ran = treadle("jobs", "find", "state:failed", "--csv")
+    (row,) = csv.DictReader(io.StringIO(ran.out, newline=""))
+    assert (row["id"], row["tags"], row["error_message"]) == (id, "vip", "card declined")
+    assert row["reason"] == "'=1+1"
+    assert json.loads(row["args"]) is not None
 
 
 def test_find_stops_at_the_limit_and_says_that_there_is_more(treadle: Treadle, store: Store) -> None:

@@ -184,6 +184,7 @@ def test_rich_and_the_heavy_modules_are_imported_only_by_what_needs_them(folder:
 
 COUNTED = """
 import sys
+import asyncio, click, dataclasses, logging, msgspec, pathlib  # are another number in every version of Python
 calls = 0
 def count(frame, event, arg):
     global calls
@@ -203,7 +204,7 @@ print(calls)
 @pytest.mark.journey
 @pytest.mark.parametrize(
     ("line", "most"),
-    [(["--version"], 190_000), (["enqueue", "shop.welcome", "user_id=1", "--queue", "mail"], 230_000)],
+    [(["--version"], 43_000), (["enqueue", "shop.welcome", "user_id=1", "--queue", "mail"], 88_000)],
 )
 def test_it_starts_with_little_work(line: list[str], most: int, folder: Path) -> None:
     """Counted in calls, which are the same on every machine under every load; `make bench` has the milliseconds. A

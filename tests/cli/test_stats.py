@@ -7,12 +7,15 @@ import time
 from treadle.app import App
 from treadle.cli.stats import spark
 from treadle.core.rollup import MINUTE, Rollup, floor
+from treadle.runtime.services.sounder import Sounder
 
 from .conftest import Store, Treadle
 
 
-def fill(store: Store, queue: str, task: str, runs: int, *, failed: int = 0, took: float = 0.25) -> None:
-    row = Rollup(resolution=MINUTE, at=floor(time.time() - 300, MINUTE), queue=queue, task=task, pod="p")
+def fill(
+    store: Store, queue: str, task: str, runs: int, *, failed: int = 0, took: float = 0.25, ago: float = 300
+) -> None:
+    row = Rollup(resolution=MINUTE, at=floor(time.time() - ago, MINUTE), queue=queue, task=task, pod="p")
     row.outcomes = {"succeeded": runs - failed, "failed": failed}
     for _ in range(runs):
         row.wait.add(0.01)
@@ -93,3 +96,62 @@ def test_sparks_show_what_is_rare_beside_what_is_many() -> None:
     assert spark([0, 1, 1000]) == "·▁█"
     assert len(spark(list(range(1441)))) <= 30
     assert spark([1] * 60, width=30) == "█" * 30
+
+
+def test_one_range_against_another(treadle: Treadle, store: Store) -> None:
+    fill(store, "mail", "send", 20, failed=5)
+    fill(store, "mail", "send", 10, took=0.1, ago=3900)
+    head, line = treadle("stats", "--since", "1h", "--against", "before").lines
+    assert head.split()[:3] == ["queue", "task", "runs"]
+    assert line.split()[:4] == ["mail", "send", "20", "+100%"]
+    assert "more" in line and "worse" in line and "slower" in line
+    found = treadle("stats", "--since", "1h", "--against", "before", "--json").object
+    assert (found["runs"]["before"], found["runs"]["word"]) == (10, "more")
+    assert " against " in treadle("stats", "--since", "1h", "--against", "before").err
+    ran = treadle("stats", "--since", "1h", "--against", "week")
+    assert ran.code == 2 and "minutes are kept for 3 days" in ran.err
+    assert "no --step" in treadle("stats", "--against", "before", "--step", "5m").err
+
+
+def test_nothing_to_compare(treadle: Treadle, store: Store) -> None:
+    store.enqueue()
+    assert "nothing has run in either range" in treadle("stats", "--against", "before").err
+
+
+def test_a_task_that_is_new_has_no_number(treadle: Treadle, store: Store) -> None:
+    fill(store, "mail", "send", 20)
+    (_, line) = treadle("stats", "--against", "before").lines
+    assert line.split()[:4] == ["mail", "send", "20", "new"]
+
+
+def test_stats_as_csv(treadle: Treadle, store: Store) -> None:
+    fill(store, "mail", "=send", 20)
+    head, line = treadle("stats", "--csv").lines
+    assert head.startswith("queue,task,runs,bad")
+    assert line.startswith("mail,'=send,20,0,")
+    head, line = treadle("stats", "--against", "before", "--csv").lines
+    assert head.startswith("queue,task,runs,runs_before,runs_by,runs_word")
+    assert line.startswith("mail,'=send,20,0,,new")
+
+
+def test_how_deep_queues_are(treadle: Treadle, store: Store) -> None:
+    async def nothing(app: App) -> None:
+        await app.open()
+
+    store.run(nothing)
+    assert "nobody has looked" in treadle("stats", "--depth").err
+
+    async def look(app: App) -> None:
+        await app.open()
+        await Sounder(app.storage).run_once()
+
+    store.run(look)
+    assert treadle("stats", "--depth").lines[1].split()[:4] == ["all", "0", "0", "0"]
+    store.enqueue()
+    store.run(look)
+    head, line = treadle("stats", "--depth").lines
+    assert head.split()[:4] == ["queue", "ready", "scheduled", "running"]
+    assert line.split() == ["default", "1", "0", "0", "1", "█"]
+    found = treadle("stats", "--depth", "--json", "--since", "15m").object
+    assert (found["queue"], found["points"][-1]["ready"]) == ("default", 1)
+    assert treadle("stats", "--depth", "--task", "x").code == 2

@@ -200,7 +200,7 @@ def test_keys_on_a_real_terminal(database: str) -> None:
         _until(leader, "mail goes on")
         assert not app.queues.get_sync("mail").paused
         os.write(leader, b"q")
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     finally:
         app.close_sync()
         process.kill()

@@ -12,6 +12,7 @@ from sentry_sdk.envelope import Envelope
 from sentry_sdk.transport import Transport
 
 from treadle import App, Fail, Retry, Snooze
+from treadle.config import Timing
 from treadle.contrib.sentry import instrument
 
 pytestmark = pytest.mark.anyio
@@ -102,11 +103,12 @@ async def test_a_schedule_checks_in(sent: Kept) -> None:
     @app.task(name="report")
     async def report() -> None: ...
 
-    async with app, app.worker():
-        for _ in range(200):
+    # Schedules are written by whoever leads.
+    async with app, app.worker(timing=Timing(leader_every=0.05, leader_ttl=5.0)):
+        for _ in range(2000):
             if "morning" in {each.name for each in await app.schedules.list()}:
                 break
-            await asyncio.sleep(0.05)
+            await asyncio.sleep(0.01)
         handle = await app.schedules.fire("morning")
         await handle.result("10s")
     assert [each["status"] for each in sent.of("check_in")] == ["in_progress", "ok"]

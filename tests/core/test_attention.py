@@ -6,6 +6,8 @@ from typing import Any
 
 from treadle.core import attention
 from treadle.core.attention import Evidence, Item, find
+from treadle.core.fact import Fact
+from treadle.core.job import ErrorEntry, Job, State
 from treadle.core.pod import Pod, PodCard
 from treadle.core.queue import Queue, QueueStats
 from treadle.core.schedule_view import ScheduleView
@@ -57,7 +59,8 @@ def test_a_remedy_in_words_is_no_command() -> None:
         code="D020", kind="unknown_task", subject="x", text="unknown", remedy="deploy a worker", queue="mail", task="t"
     )
     item = only(warnings=[told])
-    assert (item.remedy, item.filter) == ("", "state:ready queue:mail task:t")
+    assert (item.remedy, item.advice) == ("", "deploy a worker")
+    assert (item.subject, item.filter) == ("x", "state:ready queue:mail task:t")
 
 
 def test_many_bad_ends_are_told_and_few_runs_say_nothing() -> None:
@@ -66,10 +69,33 @@ def test_many_bad_ends_are_told_and_few_runs_say_nothing() -> None:
     assert kinds(outcomes={"failed": attention.FEW_RUNS - 1}) == []
 
 
+def test_runs_of_muted_causes_do_not_count() -> None:
+    outcomes = {"succeeded": 90, "failed": 4, "retried": 6}
+    assert kinds(outcomes=outcomes, muted={"failed": 4, "retried": 3}) == []
+    item = only(outcomes=outcomes, muted={"failed": 4})
+    assert "6 of 96 runs" in item.text and "4 of muted causes not counted" in item.text
+    # More than there were (the two are not read at one instant) is no more than all of them.
+    assert kinds(outcomes=outcomes, muted={"failed": 99, "retried": 99}) == []
+    assert kinds(outcomes={"failed": 19, "succeeded": 2}, muted={"failed": 2}) == []  # few are left to judge by
+
+
 def test_pods_that_went_without_a_word() -> None:
     gone = pod(state="lost", beat_at=NOW - timedelta(minutes=2))
     item = only(pods=[gone])
-    assert (item.level, item.seconds) == ("warn", 120.0)
+    assert (item.level, item.seconds, item.text) == ("warn", 120.0, "1 pod went without signing off: web-1")
+    held = [replace(gone, runs={"mail": 2, "quiet": 0}), replace(gone, runs={"a": 2, "b": 1, "c": 1})]
+    assert only(pods=held).text.endswith("; held 6 jobs of a, mail, b… at the last beat")
+    assert only(pods=held[:1]).text.endswith("; held 2 jobs of mail at the last beat")
+
+
+def test_pods_that_went_long_ago_are_told_only_while_jobs_of_theirs_are_left() -> None:
+    gone = pod(state="lost", beat_at=NOW - timedelta(hours=2))
+    assert kinds(pods=[gone]) == []
+    assert only(pods=[replace(gone, running=1)]).level == "error"
+
+
+def test_more_pods_than_one_names_are_cut() -> None:
+    gone = pod(state="lost", beat_at=NOW - timedelta(minutes=2))
     item = only(pods=[replace(gone, running=2, label=f"web-{n}") for n in range(4)])
     assert item.level == "error"
     assert item.text == "4 pods went without signing off: web-0, web-1, web-2…; 8 jobs of theirs to be rescued"
@@ -103,8 +129,86 @@ def test_a_queue_that_cools_or_is_behind() -> None:
 
 
 def test_a_pod_whose_loop_is_blocked() -> None:
-    assert only(pods=[pod(loop_lag=0.75)]).remedy == "treadle pods stacks web-1"
+    item = only(pods=[pod(loop_lag=0.75)])
+    assert item.remedy == "treadle pods stacks web-1" and item.text.endswith("was blocked for 750ms by something")
+    item = only(pods=[pod(loop_lag=0.75, slow_task="resize")])
+    assert item.text.endswith("by the task resize") and item.filter == "state:running task:resize"
+    assert kinds(pods=[pod(loop_lag=0.5)]) == []
     assert only(pods=[pod(stuck_threads=1)]).kind == "stuck-threads"
+    assert kinds(pods=[pod(loop_lag=9.0, stuck_threads=1, clock_skew=9.0, state="lapsed")]) == ["lost-pod"]
+
+
+def test_a_machine_whose_clock_is_wrong() -> None:
+    assert only(pods=[pod(clock_skew=2.34)]).text == (
+        "the clock of h, where pod web-1 runs, is 2.3s ahead of the storage's, which decides"
+    )
+    assert "is 1.5s behind the" in only(pods=[pod(clock_skew=-1.5)]).text
+    assert kinds(pods=[pod(clock_skew=-1.0)]) == []
+
+
+def test_what_doctor_warns_of() -> None:
+    low = Fact("TREADLE-DISK-ROOM", "warn", "7 MiB free on the disk", "make room")
+    item = only(facts=[Fact("TREADLE-D001", "ok", "Python"), low])
+    assert (item.kind, item.level, item.page) == ("disk", "warn", "system")
+    assert (item.text, item.advice, item.remedy) == ("7 MiB free on the disk", "make room", "treadle doctor")
+    behind = Fact("TREADLE-D003", "error", "schema 3 of 4: it must be migrated", "treadle db migrate")
+    item = only(facts=[behind])
+    assert (item.kind, item.level, item.remedy, item.advice) == ("schema", "error", "treadle db migrate", "")
+    assert only(facts=[Fact("TREADLE-CLOCK-SKEW", "warn", "2 s away")]).kind == "clock"
+    assert only(facts=[Fact("TREADLE-D010", "warn", "no live pod")]).page == "pods"
+    assert only(facts=[Fact("TREADLE-FSYNC", "error", "off")]).kind == "doctor"
+
+
+def test_schedules_that_were_missed_are_told_each() -> None:
+    late = [Fact("TREADLE-D016", "error", f"schedule {name} should have fired 5m ago") for name in ("a", "b")]
+    found = find(Evidence(now=NOW, facts=late))
+    assert [(item.kind, item.subject, item.page) for item in found] == [
+        ("missed", "TREADLE-D016 schedule a", "schedules"),
+        ("missed", "TREADLE-D016 schedule b", "schedules"),
+    ]
+
+
+def test_what_is_told_from_fresh_evidence_is_not_told_twice() -> None:
+    for code in ("D011", "D014", "D017", "D020", "D021"):
+        assert kinds(facts=[Fact(f"TREADLE-{code}", "error", "x")]) == []
+    assert kinds(facts=[Fact("TREADLE-D013", "error", "queue a has 3 jobs ready, and no live pod serves it")]) == []
+    later = Fact("TREADLE-D013", "warn", "queue a has work for later, and no live pod serves it", "treadle worker -q a")
+    assert only(facts=[later]).page == "queues"
+
+
+def test_that_nobody_leads_is_told_when_it_lasts() -> None:
+    none, low = Fact("TREADLE-D012", "warn", "no pod leads"), Fact("TREADLE-DISK-ROOM", "warn", "low")
+    assert attention.lasting([none, low], []) == (low,)
+    assert attention.lasting([none, low], [none]) == (none, low)
+    assert attention.lasting([low], [none]) == (low,)
+
+
+def test_since_when_is_since_it_was_first_seen() -> None:
+    first = find(Evidence(now=NOW, stuck=1, queues=[queue(pods=1, ready=1, oldest_ready_seconds=600.0)]))
+    told, seen = attention.remember(first, {}, 100.0)
+    assert {item.kind: item.seconds for item in told} == {"stuck": 0.0, "behind": 600.0}
+    told, seen = attention.remember(find(Evidence(now=NOW, stuck=7)), seen, 130.0)
+    assert [item.seconds for item in told] == [30.0] and "7 jobs" in told[0].text
+    assert list(seen) == [("stuck", "")]  # what is over is forgotten
+    assert attention.remember((), seen, 131.0) == ((), {})
+
+
+def test_since_when_comes_out_the_same_a_moment_later() -> None:
+    item = only(pods=[pod(state="lost", beat_at=NOW - timedelta(seconds=123))])
+    assert item.since(NOW) == NOW - timedelta(seconds=130) == item.since(NOW + timedelta(seconds=2))
+    assert only(stuck=1).since(NOW) is None
+
+
+def test_the_share_of_muted_causes_is_that_of_recent_attempts() -> None:
+    def failed(task: str, *times: float | None) -> Job:
+        errors = tuple(
+            ErrorEntry(attempt=n, kind="error", type="E", place="m:f", ended_at=at) for n, at in enumerate(times)
+        )
+        return Job(id="j", task=task, queue="q", state=State.FAILED, errors=errors)
+
+    jobs = [failed("known", 100.0, 110.0), failed("new", 20.0, 105.0, None), failed("known", 50.0, 120.0)]
+    assert attention.muted_share(jobs, {"known:E:m:f"}, since=100.0) == 3 / 4
+    assert attention.muted_share(jobs, {"known:E:m:f"}, since=200.0) == 0.0
 
 
 def test_errors_come_first() -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from treadle.core.errors import FilterError
 from treadle.core.filter import (
@@ -63,7 +63,7 @@ JOB = Row(
 
 
 def a_job(**changes: Any) -> Row:
-    return dataclasses.replace(JOB, **changes)
+    return replace(JOB, **changes)
 
 
 def found(text: str, **changes: Any) -> bool:
@@ -412,7 +412,7 @@ def test_these_filters_find_the_job_and_their_negation_does_not(text: str) -> No
     assert found(str(parse(text)))
     terms = parse(text).terms
     if len(terms) == 1:
-        opposite = Filter((dataclasses.replace(terms[0], negated=not terms[0].negated),))
+        opposite = Filter((replace(terms[0], negated=not terms[0].negated),))
         assert not matches(opposite, JOB, NOW)
 
 
@@ -592,6 +592,6 @@ def test_the_indexed_keys_are_those_of_the_manual() -> None:
 @given(_filters)
 def test_every_filter_can_be_asked_of_a_job_and_negation_is_exact(which: Filter) -> None:
     for term in which.terms:
-        opposite = dataclasses.replace(term, negated=not term.negated)
+        opposite = replace(term, negated=not term.negated)
         assert matches(Filter((term,)), JOB, NOW) != matches(Filter((opposite,)), JOB, NOW)
     assert matches(which, JOB, NOW) == all(matches(Filter((term,)), JOB, NOW) for term in which.terms)

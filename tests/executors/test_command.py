@@ -217,7 +217,7 @@ async def test_L4_who_ignores_term_is_killed(app: App, tmp_path: Path) -> None:
         await handle.cancel()
         assert (await ended(handle)).state == "cancelled"
         await until(lambda: not is_alive(pid))
-        assert 0.3 < time.monotonic() - began < 3
+        assert 0.3 < time.monotonic() - began < 15
 
 
 async def test_who_obeys_term_may_clean_up(app: App, tmp_path: Path) -> None:

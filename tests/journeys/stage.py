@@ -190,6 +190,8 @@ class Stage:
         self.tally = Tally()
         self.known: set[str] = set()  # every job that was enqueued, and its enqueue returned
         self.perhaps: set[str] = set()  # and those of which nobody knows
+        self._effects: list[Effect] = []  # as far as the file has been read
+        self._effects_read = 0
         self.app = App(self.url)
         self.app.include(tasks)
         self.app.include(newer_tasks)
@@ -243,6 +245,13 @@ class Stage:
         if ready:
             self.wait(worker.is_serving, "the worker serves")
         return worker
+
+    def start_many(self, count: int = 2, **how: Any) -> list[Worker]:
+        """Several worker processes at once: they come up side by side."""
+        started = [self.start(ready=False, **how) for _ in range(count)]
+        for worker in started:
+            self.wait(worker.is_serving, "the worker serves")
+        return started
 
     def environ(self, **settings: float | str) -> dict[str, str]:
         own = {f"TREADLE_{name.upper()}": str(value) for name, value in {**QUICK, **settings}.items()}
@@ -300,9 +309,13 @@ class Stage:
         return [move for move in self.history(*ids) if move.is_claim]
 
     def effects(self, what: str = "effect", *ids: str) -> list[Effect]:
-        lines = self.effects_file.read_bytes().splitlines()
-        found = [Effect(**json.loads(line)) for line in lines]
-        return [each for each in found if each.what == what and (not ids or each.id in ids)]
+        with self.effects_file.open("rb") as file:
+            file.seek(self._effects_read)
+            whole = file.read().rpartition(b"\n")[0]
+        if whole:
+            self._effects_read += len(whole) + 1
+            self._effects += [Effect(**json.loads(line)) for line in whole.splitlines()]
+        return [each for each in self._effects if each.what == what and (not ids or each.id in ids)]
 
     def began(self, *ids: str) -> Callable[[], bool]:
         """A condition: every one of these jobs has begun to run."""
@@ -330,7 +343,7 @@ class Stage:
         while not condition():
             if time.monotonic() - begun > within:
                 raise AssertionError(f"not within {within:g} s: {what}\n{self.report()}")
-            time.sleep(0.01)
+            time.sleep(0.02)
         return time.monotonic() - begun
 
     def drain(self, *ids: str, within: float = PATIENCE) -> float:

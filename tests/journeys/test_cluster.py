@@ -35,7 +35,7 @@ def shown(stage: Stage, pod: str) -> dict[str, object]:
 
 
 def test_an_operator_quiets_a_pod_looks_at_its_stacks_and_stops_it(stage: Stage) -> None:
-    first, second = stage.start(), stage.start()
+    first, second = stage.start_many(grace=60.0)
     quiet, other = pod_of(stage, first), pod_of(stage, second)
     assert "asked to be quiet" in treadle(stage, "pods", "quiet", quiet[:6])
     stage.wait(lambda: first.said("asked to be quiet"), "it has heard")
@@ -63,7 +63,7 @@ def test_an_operator_quiets_a_pod_looks_at_its_stacks_and_stops_it(stage: Stage)
 
 def test_a_total_is_shared_over_processes_and_the_next_leader_goes_on_sharing(stage: Stage) -> None:
     stage.app.queues.set_sync("default", max_workers=7)
-    workers = [stage.start(), stage.start(), stage.start()]
+    workers = stage.start_many(3)
     pods = [pod_of(stage, worker) for worker in workers]
     shares = "select pod, share from treadle_share"
 

@@ -88,7 +88,7 @@ def _fill(disk: Path) -> None:
 def test_an_outside_writer_holds_everybody_up_and_harms_nobody(stage: Stage) -> None:
     """E1, R29. It holds the lock longer than a call's deadline, and longer than a lease: calls time out and are
     repeated. When it lets go every lease is over, and still nobody is taken for dead, because nobody could beat."""
-    workers = [stage.start(call=0.7), stage.start(call=0.7)]
+    workers = stage.start_many(call=0.7)
     running = stage.act("gate", gate="go", count=8)
     stage.wait(stage.began(*running), "both workers run jobs")
     with _outside_writer(stage):

@@ -9,7 +9,7 @@ from .stage import Stage
 def test_a_task_that_blocks_the_loop_beyond_the_lease_keeps_it_and_is_named(stage: Stage) -> None:
     """F1. The Heart has its own thread; the log shows the line that blocks."""
     stage.start(queues="idle:1")  # somebody who would rescue, if there were anything to rescue
-    (id,) = stage.act("block", seconds=6.0)
+    (id,) = stage.act("block", seconds=4.5)
     worker = stage.start(loop_lag=2.0)
     stage.drain()
     assert len(stage.claims(id)) == 1

@@ -33,7 +33,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 @pytest.fixture(scope="session")
 def _server() -> Generator[Server]:
-    with a_server(fast=False, max_connections="40") as server:
+    # After a crash it would flush each of its thousand files by itself, and the journeys would wait for the disk.
+    with a_server(fast=False, max_connections="40", recovery_init_sync_method="syncfs") as server:
         yield server
 
 

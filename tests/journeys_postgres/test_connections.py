@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from tests.postgres_server import Server
 from treadle.storages.postgres.desk import KEEP_ASIDE
 
@@ -29,6 +31,7 @@ def connections(pid: int, port: int) -> int:
     return found
 
 
+@pytest.mark.slow
 def test_a_pod_has_four_connections_and_five_when_busy_or_leading(
     stage_on: Callable[..., PostgresStage], server: Server
 ) -> None:
@@ -45,7 +48,7 @@ def test_a_pod_has_four_connections_and_five_when_busy_or_leading(
     stage.wait(lambda: counts()[0] <= 5 and counts()[1] == 4, "nothing is kept that is not needed", within=30)
     seen: list[tuple[int, int]] = []
     with stage.load(count=20):
-        until = time.monotonic() + 4.0
+        until = time.monotonic() + 3.0
         while time.monotonic() < until:
             seen.append(counts())
             time.sleep(0.05)

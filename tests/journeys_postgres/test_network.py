@@ -22,8 +22,7 @@ def test_a_connection_cut_in_the_middle_of_a_commit_loses_and_doubles_nothing(
     """C6, D1. Either the statement never arrives, or it is committed and nobody hears so: the client cannot tell which.
     Whatever it was, sending it again (or asking for it by its token) settles it."""
     stage = proxied
-    stage.start()
-    stage.start()
+    stage.start_many()
     traps = {words: proxy.on(words, when, times=6, chance=0.3) for words in WRITES}  # type: ignore[arg-type]
     with stage.load():
         stage.wait(
@@ -43,6 +42,7 @@ def test_a_connection_cut_in_the_middle_of_a_commit_loses_and_doubles_nothing(
         stage.figures["attempts beyond the first"] = sum(job["attempt"] - 1 for job in jobs.values())
 
 
+@pytest.mark.slow
 def test_a_worker_that_can_speak_and_not_hear_is_replaced_and_joins_again(stage: PostgresStage, proxy: Proxy) -> None:
     """D2, D4, for longer than a call's deadline and a lease. It fences itself, what it held runs elsewhere, and when it
     hears again it is told that it was lost, and serves on under a new name."""
@@ -86,9 +86,9 @@ def test_latency_makes_it_slow_and_nothing_else(proxied: PostgresStage, proxy: P
     proxy.delay = (0.15, 0.45)
     begun = time.time()
     stage.act("sleep", seconds=0.1, count=60)
-    time.sleep(4.0)
-    stage.figures["ended meanwhile"] = through = stage.ended_since(begun)
-    assert through > 10, stage.report()
+    time.sleep(4.0)  # two beats
+    stage.figures["ended meanwhile"] = stage.ended_since(begun)
+    stage.wait(lambda: stage.ended_since(begun) > 10, "there is progress", within=15)
     proxy.delay = None
     stage.drain()
     assert stage.all_live()
@@ -99,31 +99,36 @@ def test_latency_makes_it_slow_and_nothing_else(proxied: PostgresStage, proxy: P
 def test_a_flapping_network_lets_work_through_without_a_storm(proxied: PostgresStage, proxy: Proxy) -> None:
     """D6: away for half a second in every second."""
     stage = proxied
-    stage.start()
-    stage.start()
-    begun, seen = time.time(), proxy.accepted
+    stage.start_many()
     with stage.load(count=2):
-        for _ in range(6):
-            proxy.refuse = True
-            proxy.cut()
-            time.sleep(0.5)
-            proxy.refuse = False
-            time.sleep(0.5)
-    through = stage.ended_since(begun)
+        # On a busy machine half a second may be too short to connect in: first see how long it takes here.
+        _away(proxy)
+        there = max(0.5, 2 * stage.resumes("half a second without a network", within=60))
+        begun, seen = time.time(), proxy.accepted
+        for _ in range(4):
+            _away(proxy)
+            time.sleep(there)
+    through, seconds = stage.ended_since(begun), 4 * (0.5 + there)
     stage.figures["ended while it flapped"] = through
-    stage.figures["connects a second"] = (proxy.accepted - seen) / 6
+    stage.figures["connects a second"] = (proxy.accepted - seen) / seconds
     assert through > 0, "there is progress"
     # Two workers and the driver, with about five lines each that try again a few times each second.
-    assert proxy.accepted - seen < 6 * 150
+    assert proxy.accepted - seen < seconds * 150
     stage.drain()
     assert stage.all_live()
+
+
+def _away(proxy: Proxy) -> None:
+    proxy.refuse = True
+    proxy.cut()
+    time.sleep(0.5)
+    proxy.refuse = False
 
 
 def test_cuts_at_any_instant(proxied: PostgresStage, proxy: Proxy) -> None:
     """D1, thirty times."""
     stage = proxied
-    stage.start()
-    stage.start()
+    stage.start_many()
     cut = 0
     with stage.load():
         for _ in range(30):

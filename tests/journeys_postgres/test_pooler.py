@@ -29,7 +29,7 @@ def pooled(bouncer: Bouncer, stage_on: Callable[..., PostgresStage]) -> Postgres
 def test_everything_works_behind_a_pooler_and_polling_takes_over(pooled: PostgresStage, bouncer: Bouncer) -> None:
     """C15. With one warning for each worker; also through a restart of the pooler, under load."""
     stage = pooled
-    workers = [stage.start(), stage.start()]
+    workers = stage.start_many()
     with stage.load():
         stage.wait(lambda: all(worker.said(DEAF) for worker in workers), "each finds that it is deaf")
         bouncer.stop()

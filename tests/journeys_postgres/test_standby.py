@@ -36,8 +36,7 @@ def test_a_promoted_standby_is_found_under_load_and_no_finish_is_lost(
     with contextlib.closing(stage):
         stage.open()
         assert stage.ask("select sync_state as is from pg_stat_replication")[0]["is"] == "sync"
-        stage.start()
-        stage.start()
+        stage.start_many()
         with stage.load() as load:
             stage.wait(lambda: load.accepted > 50 and stage.ended_since(0) > 50, "work is under way")
             # A commit that waits for the standby is seen by nobody yet: all of these were acknowledged.

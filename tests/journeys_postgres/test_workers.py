@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 
+import pytest
+
 from tests.journeys.stage import QUICK, Worker
 
 from .stage import PostgresStage
@@ -12,6 +14,7 @@ CLAIMABLE = QUICK["lease"] + 1.5 * QUICK["scan"]  # P7, at a tenth
 BUSY = 2.0  # what a loaded machine may add
 
 
+@pytest.mark.slow
 def test_ten_kills_in_a_row_are_made_good_within_a_lease(stage: PostgresStage) -> None:
     """A1, A8, P7. Two workers are killed in turn while they run something, and started again; a third looks after what
     they leave behind, until it is killed itself, and somebody else must first take the lead."""

@@ -507,7 +507,7 @@ def run(examples: int, **options: Any) -> None:
 
 def test_every_program_is_answered_alike_by_all_three() -> None:
     with told_to(Stages()):
-        run(EXAMPLES or 20, derandomize=not EXAMPLES)
+        run(EXAMPLES or 10, derandomize=not EXAMPLES)
 
 
 # The model is tested: a storage without one safeguard disagrees, in the first few programs.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -435,6 +436,22 @@ async def test_a_pod_says_how_it_fares(world: World) -> None:
         assert 1 << 20 < stats.rss_bytes < 1 << 40
         assert stats.threads >= 2
         assert (stats.quiet, stats.stuck_threads) == (False, 0)
+
+
+async def test_a_pod_whose_loop_was_blocked_names_the_task(world: World) -> None:
+    @world.registry.task(name="greedy")
+    async def greedy() -> None:
+        time.sleep(0.3)
+
+    async with many(world, 1) as (pod,):
+        await world.enqueue(greedy)
+
+        async def told() -> Any:
+            stats = (await seen(world.storage, pod)).stats
+            return stats if stats is not None and stats.slow_task else None
+
+        stats = await until(told)
+        assert stats.slow_task == "greedy" and 0.1 < stats.loop_lag < 5.0
 
 
 async def test_threads_in_which_runs_were_given_up_are_counted(world: World) -> None:

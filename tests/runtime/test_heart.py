@@ -27,7 +27,14 @@ class Heard:
         self.stuck: list[float] = []
 
 
-def a_heart(storage: Any, heard: Heard, limit: float = 1e9) -> Heart:
+def answering(now: float) -> Any:
+    async def beat(*args: Any, **kwargs: Any) -> Beaten:
+        return Beaten(now=now)
+
+    return beat
+
+
+def a_heart(storage: Any, heard: Heard, limit: float = 1e9, **options: Any) -> Heart:
     heart = Heart(
         storage=storage,
         timing=TIMING,
@@ -36,6 +43,7 @@ def a_heart(storage: Any, heard: Heard, limit: float = 1e9) -> Heart:
         heard=lambda beaten, runs: heard.answers.append(beaten),
         loop_limit=lambda: limit,
         stuck=heard.stuck.append,
+        **options,
     )
     heart.serve("pod-1", time.monotonic())
     return heart
@@ -117,6 +125,35 @@ async def test_a_blocked_loop_is_reported_with_its_stack_once_a_minute(caplog: p
     assert "test_heart.py" in reports[0].message
     await asyncio.sleep(0)
     assert heart.lag >= 0.05
+
+
+async def test_the_longest_lag_is_told_once_with_who_was_on_the_loop() -> None:
+    heart = a_heart(await a_storage(), Heard(), on_loop=lambda: "greedy")
+    assert heart.worst_lag() == (0.0, "")
+    heart.look()
+    time.sleep(0.06)
+    heart.look()
+    await asyncio.sleep(0)
+    heart.look()
+    await asyncio.sleep(0)  # all is well again
+    lag, task = heart.worst_lag()
+    assert lag >= 0.06 and task == "greedy"
+    lag, task = heart.worst_lag()
+    assert lag < 0.05 and task == ""
+
+
+async def test_how_far_this_clock_is_from_the_storages(monkeypatch: pytest.MonkeyPatch) -> None:
+    storage = await a_storage()
+    heart = a_heart(storage, Heard())
+    await heart.beat()
+    assert abs(heart.skew) < 0.5
+    real = time.time
+    now = (await storage.time()) + 7.0
+    monkeypatch.setattr(storage, "beat", answering(now))
+    await heart.beat()
+    assert -8.0 < heart.skew + (now - real() - 7.0) < -6.0
+    heart._note_skew(100.0, 4.0, 103.0)  # the answer's way may account for it
+    assert heart.skew == 0.0
 
 
 async def test_a_loop_stuck_beyond_the_limit_ends_the_renewing() -> None:

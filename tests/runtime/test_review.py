@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import logging
 import threading
 import time
 from typing import Any
@@ -112,7 +113,7 @@ async def test_a_cancel_that_comes_before_the_first_step_of_a_run_ends_it_at_onc
 def test_masking_takes_time_in_proportion_to_the_text() -> None:
     """The expression began with a run of word characters, tried anew from each of them: 16 KiB of "a-a-a-" in an
     exception's text held the pod's loop for twelve seconds, a whole trace for minutes."""
-    begun = time.monotonic()
+    begun = time.process_time()
     for text in (
         "a-" * 32_000,
         "a" * 64_000,
@@ -122,7 +123,7 @@ def test_masking_takes_time_in_proportion_to_the_text() -> None:
         'token="' * 9_000,
     ):
         mask(text)
-    assert time.monotonic() - begun < 2
+    assert time.process_time() - begun < 4
 
 
 def test_a_type_that_no_storage_can_hold_is_escaped() -> None:
@@ -314,14 +315,17 @@ async def test_a_start_that_is_cancelled_half_way_leaves_no_pod_behind(world: Wo
 
 async def test_a_stop_that_is_cancelled_ends_the_heart_and_can_be_waited_for(world: World) -> None:
     """Nothing was given back and the Heart beat on, so nobody could rescue what the pod held; whoever stopped it again
-    waited for ever."""
+    waited for ever. The records of `logging`, in the whole process, went on being shown to it."""
+    records = logging.getLogRecordFactory()
     async with world.pod() as pod:
+        assert logging.getLogRecordFactory() is not records
         id = await world.enqueue(world.act, "hang")
         await world.wait_for(id, State.RUNNING)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.05):
                 await pod.stop(grace=60)
-        async with asyncio.timeout(2):
+        assert logging.getLogRecordFactory() is records
+        async with asyncio.timeout(10):
             await pod.stop()
             while pod.heart.alive:
                 await asyncio.sleep(0.005)

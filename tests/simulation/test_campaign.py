@@ -11,11 +11,14 @@ from treadle.testing.simulation.ablations import ABLATIONS, HARMLESS, Ablation
 from treadle.testing.simulation.campaign import REACHED, Result
 from treadle.testing.simulation.mill import Bustle
 
-SEEDS = int(os.environ.get("SIMULATION_SEEDS", "500"))
+SEEDS = int(os.environ.get("SIMULATION_SEEDS", "300"))
 
-# Where a campaign found each of them first. The search is `make ablations`.
+WITHIN = 500  # seeds a safeguard that is switched off must be noticed
+
+# Where a campaign found each of them first, to look there first. The search is `make ablations`: a change of what pods
+# do shifts what a seed is about, and then it takes longer here.
 FOUND_AT = {
-    "fence on finish": 46,
+    "fence on finish": 40,
     "fence on beat": 18,
     "charge at claim": 0,
     "state looked at again in the claim": 0,
@@ -52,7 +55,10 @@ def test_a_campaign_in_which_a_fault_never_fired_is_red() -> None:
 
 @pytest.mark.parametrize("ablation", ABLATIONS, ids=lambda each: each.name)
 def test_a_safeguard_that_is_switched_off_is_noticed(ablation: Ablation) -> None:
-    assert ablation.run(FOUND_AT[ablation.name]), f"{ablation.name}: not found at its seed; search it again"
+    for seed in (FOUND_AT[ablation.name], *range(WITHIN)):
+        if ablation.run(seed):
+            return
+    pytest.fail(f"{ablation.name}: not noticed within {WITHIN} seeds")
 
 
 def test_what_is_kept_is_neither_lost_nor_doubled_whatever_happens() -> None:

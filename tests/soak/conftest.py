@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 SOAK = "soak"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The campaigns first: they wait more than they work, and run side by side."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

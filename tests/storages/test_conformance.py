@@ -35,33 +35,25 @@ class TestSQLite(Suite):
         return SQLiteStorage(self.path, clock=clock)
 
 
-class TestPostgres(Suite):
-    @pytest.fixture(autouse=True)
-    def place(self) -> None:
-        self.url = postgres_server.shared_url()
-        self.schema = postgres_server.a_schema()
-
-    async def make(self, clock: FakeClock) -> Storage:
-        return PostgresStorage(self.url, schema=self.schema, clock=clock)
+@pytest.fixture(scope="module")
+def cleared() -> Iterator[Cleared]:
+    """One schema for all cases, which costs half the time of one for each."""
+    with psycopg.connect(postgres_server.shared_url(), autocommit=True) as connection:
+        yield Cleared(connection)
 
 
 @pytest.fixture(scope="module")
-def pooled() -> Iterator[Cleared]:
-    """A pooler, and one schema for all cases, which costs half the time of one for each."""
-    url = postgres_server.shared_url()
-    way = parse_qs(urlsplit(url).query)
-    with psycopg.connect(url, autocommit=True) as connection:
-        cleared = Cleared(connection)
-        with pooler.a_bouncer(way["host"][0], way["port"][0], cleared.login) as bouncer:
-            cleared.url = bouncer.url
-            yield cleared
+def pooled(cleared: Cleared) -> Iterator[str]:
+    """The URL of a pooler."""
+    way = parse_qs(urlsplit(postgres_server.shared_url()).query)
+    with pooler.a_bouncer(way["host"][0], way["port"][0], cleared.login) as bouncer:
+        yield bouncer.url
 
 
 class Cleared:
     """A schema that can be made as it was right after its migrations, and a login of a worker's role."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self.url = ""
         self.schema = postgres_server.a_schema()
         self.login = f"{self.schema}_login"
         self._connection = connection
@@ -91,17 +83,34 @@ class Cleared:
         return done.fetchall() if done.description else []
 
 
+class TestPostgres(Suite):
+    @pytest.fixture(autouse=True)
+    def place(self, cleared: Cleared) -> None:
+        cleared.clear()
+        self.schema = cleared.schema
+
+    async def make(self, clock: FakeClock) -> Storage:
+        return PostgresStorage(postgres_server.shared_url(), schema=self.schema, clock=clock)
+
+
 class TestPooledPostgres(Suite):
     """Through a pooler in transaction mode, where statements of one verb may meet another session each time, and as a
     worker's role, which may do all of it but migrate."""
 
     @pytest.fixture(autouse=True)
-    def place(self, pooled: Cleared) -> None:
-        pooled.clear()
-        self.url, self.schema = pooled.url, pooled.schema
+    def place(self, pooled: str, cleared: Cleared) -> None:
+        cleared.clear()
+        self.url, self.schema = pooled, cleared.schema
 
     async def make(self, clock: FakeClock) -> Storage:
         return PostgresStorage(self.url, schema=self.schema, clock=clock)
+
+    async def test_another_handle_hears_of_edited_settings(self, storage: Storage, clock: FakeClock) -> None:
+        """It does not, and says so: such a pooler passes no notification on, and pods ask."""
+        stop = storage.listen(lambda wake: None)
+        await asyncio.sleep(0.3)
+        assert not storage.signals_work
+        stop()
 
     async def test_a_migration_may_be_repeated_and_harms_nothing(self, storage: Storage) -> None:
         with pytest.raises(StorageUnavailable, match="permission denied"):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -89,10 +91,15 @@ def most_above(uses: list[float], capacity: int, refill: float) -> float:
     return worst
 
 
-def check(uses: list[float], capacity: int, refill: float) -> None:
-    assert most_above(uses, capacity, refill) <= 0.01
-    # And the limit is made use of: what the leases hold back is a part, not the most.
-    assert len(uses) >= 0.4 * (capacity + refill * SECONDS)
+def check(measure: Callable[[], list[float]], capacity: int, refill: float) -> None:
+    """Never too many. And the limit is made use of: what the leases hold back is a part, not the most. Where the
+    machine has something else to do, one of three measurements must show it."""
+    for _ in range(3):
+        uses = measure()
+        assert most_above(uses, capacity, refill) <= 0.01
+        if len(uses) >= 0.4 * (capacity + refill * SECONDS):
+            return
+    raise AssertionError(f"only {len(uses)} uses")
 
 
 def test_the_measure_finds_a_window_that_is_too_full() -> None:
@@ -103,7 +110,8 @@ def test_the_measure_finds_a_window_that_is_too_full() -> None:
 
 @pytest.mark.parametrize(("rate", "burst", "refill"), [("10/s", 2, 10.0), ("300/s", 40, 300.0)])
 def test_on_sqlite(tmp_path: Path, rate: str, burst: int, refill: float) -> None:
-    check(used(f"sqlite:///{tmp_path}/treadle.db", rate, burst), burst, refill)
+    files = itertools.count()
+    check(lambda: used(f"sqlite:///{tmp_path}/{next(files)}.db", rate, burst), burst, refill)
 
 
 @pytest.mark.anyio
@@ -130,17 +138,21 @@ async def test_pods_together_claim_no_faster_than_their_queues_rate(tmp_path: Pa
     for app in apps:
         await app.close()
     assert most_above(started, capacity, refill) <= 0.01
-    assert started[-1] - started[0] < 4 * jobs / refill
+    assert started[-1] - started[0] < 10 * jobs / refill
 
 
 @pytest.mark.parametrize(("rate", "burst", "refill"), [("10/s", 2, 10.0), ("300/s", 40, 300.0)])
 def test_on_postgres(rate: str, burst: int, refill: float) -> None:
-    url, schema = postgres_server.shared_url(), postgres_server.a_schema()
+    url = postgres_server.shared_url()
 
-    async def migrate() -> None:
+    async def migrate(schema: str) -> None:
         storage = PostgresStorage(url, schema=schema)
         await storage.open()
         await storage.close()
 
-    asyncio.run(migrate())
-    check(used(url, rate, burst, TREADLE_SCHEMA=schema), burst, refill)
+    def measure() -> list[float]:
+        schema = postgres_server.a_schema()
+        asyncio.run(migrate(schema))
+        return used(url, rate, burst, TREADLE_SCHEMA=schema)
+
+    check(measure, burst, refill)

@@ -108,7 +108,10 @@ HOT = [
     "beat_held",
     "queue",
     "upcoming",
+    "upcoming_retries",
+    "retry_heads",
     "count_ended",
+    "count_waiting",
 ]
 
 

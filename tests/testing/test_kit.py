@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime as dt
+import gc
 import os
+import weakref
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -144,6 +149,55 @@ async def test_waits_are_over_as_the_clock_moves(jobs: Jobs) -> None:
     await jobs.advance("2h", expect_failures=True)
     job = await handle.status()
     assert (job.state, [error.kind for error in job.errors]) == ("failed", ["expired", "expired"])
+
+
+@pytest.mark.anyio
+async def test_only_an_app_with_something_due_is_started(jobs: Jobs) -> None:
+    """Or the other apps of a suite, and the years that a test lets pass, would have to be paid for."""
+    entered: list[str] = []
+
+    def an_app(name: str) -> App:
+        @asynccontextmanager
+        async def lifespan(app: App) -> AsyncIterator[None]:
+            entered.append(name)
+            yield
+
+        app = App("memory://", lifespan=lifespan)
+        app.task(name="work")(asyncio.sleep)
+        jobs.use(app)
+        return app
+
+    busy, idle = an_app("busy"), an_app("idle")
+    for day in (1, 300):
+        await busy.enqueue("work", {"delay": 0}, delay=f"{day}d")
+    await idle.enqueue("work", {"delay": 0}, delay="1000d")
+    await jobs.advance("999d")
+    assert entered == ["busy", "busy"]
+    await jobs.advance("2d")
+    assert entered == ["busy", "busy", "idle"]
+
+
+def test_apps_that_nobody_has_any_more_are_left_alone(request: pytest.FixtureRequest) -> None:
+    """Those of earlier tests would fire their schedules in this one, until the collector comes by."""
+
+    def earlier() -> weakref.ref[App]:
+        gone = App("memory://")
+
+        @gone.every("1h", name="hourly")
+        @gone.task(name="work")
+        async def work() -> None: ...
+
+        return weakref.ref(gone)  # it is garbage from now on, but a cycle
+
+    gc.disable()
+    try:
+        gone = earlier()
+        assert gone() is not None
+        jobs: Jobs = request.getfixturevalue("jobs")
+        assert gone() is None
+        assert app in jobs._lent
+    finally:
+        gc.enable()
 
 
 def test_what_would_have_a_child_process_runs_in_the_test(jobs: Jobs) -> None:

@@ -61,9 +61,9 @@ async def test_an_answer_needs_no_login_and_no_origin(app: App, caplog: pytest.L
 
 
 async def test_with_a_secret_the_answer_must_be_signed(app: App) -> None:
-    import dataclasses
+    import msgspec
 
-    app.config = dataclasses.replace(app.config, answer_secret="s")
+    app.config = msgspec.structs.replace(app.config, answer_secret="s")
     web = Dashboard(app, access="open", pages=False)
     async with app, app.worker(), client(web) as http:
         handle, token = await waiting(app)

@@ -60,9 +60,9 @@ def test_what_looks_like_a_secret_in_a_text(text: str, shown: str) -> None:
 def test_a_long_text_is_looked_through_at_once() -> None:
     import time
 
-    begun = time.perf_counter()
+    begun = time.process_time()
     Redaction().text("password" * 20_000 + "x-" * 100_000 + "a://" * 50_000)
-    assert time.perf_counter() - begun < 2
+    assert time.process_time() - begun < 4
 
 
 def table() -> Table:

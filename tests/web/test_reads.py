@@ -44,6 +44,8 @@ READS = (
     "/series?since=2h&until=2026-11-15T09:00:00Z",
     "/series/tasks?since=1h",
     "/series/pods",
+    "/series/depth?since=1h",
+    "/series/compare?since=1h",
     "/complete?text=sta",
     "/complete?text=queue:",
     "/system",

@@ -212,3 +212,24 @@ async def test_a_job_is_followed_to_its_end() -> None:
         assert "event: log" not in reader.text
         told = [data for name, data in reader.events() if name == "job"]
         assert told[-1]["result"] == {"hidden": True}
+
+
+async def test_that_the_storage_is_away_is_told_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages ask when they are told to: without a word they would show what was, and call it live."""
+    from treadle.core.errors import StorageUnavailable
+
+    hub, hinted = world.web.hub, []
+    monkeypatch.setattr(hub, "_hint", lambda topic, data=None: hinted.append(topic))
+    monkeypatch.setattr("treadle.web.stream.LOOK", 0.01)
+    hub.subscribe(["queues"])
+    looking = asyncio.ensure_future(hub._look())
+    await asyncio.sleep(0.2)
+    before = len(hinted)
+
+    async def away(*_: object) -> object:
+        raise StorageUnavailable("away")
+
+    monkeypatch.setattr(world.web.reads.queues, "list", away)
+    await asyncio.sleep(0.2)
+    looking.cancel()
+    assert hinted[before:] == ["queues"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -45,14 +46,22 @@ def dev(
 ) -> int:
     """Run a worker and the dashboard while you write code. Ctrl-C ends it. Not for production: see `treadle worker`."""
     from . import logs
-    from .reload import Watch, sources, start_anew
+    from .reload import EVERY, Watch, marks, sources, start_anew
 
     if where is not None:
         call.flags["app"] = where
     line: list[str] = list(click.get_current_context().meta[LINE])
+    settings = [Path("treadle.toml"), Path("pyproject.toml")]
+
+    def files() -> list[Path]:
+        return [*sources(Path.cwd()), *settings]
+
+    before = {} if no_reload else marks(files())
     config = call.config(web_port=port, **flags)
     logs.configure(config.log_level, config.log_format)
-    settings = [Path("treadle.toml"), Path("pyproject.toml")]
+    # To Python, compiled code is that of a source which has its size and was written in the same second: soon after a
+    # start, a word that was changed for another of its length would go unseen.
+    sys.dont_write_bytecode = sys.dont_write_bytecode or not no_reload
     try:
         app = target.load_app(config)
     except (Exception, SystemExit) as error:
@@ -60,11 +69,10 @@ def dev(
             raise
         # Half-written code is what reloading is for: say what is wrong, and wait for the next save.
         call.out.warn(f"the app cannot be loaded: {type(error).__name__}: {error}; waiting for a change")
-        watch = Watch([*sources(Path.cwd()), *settings])
-        while watch.changed() is None:
-            time.sleep(0.3)
+        while marks(files()) == before:  # a file that is new may be what was missing
+            time.sleep(EVERY)
         return start_anew(line)
-    found = asyncio.run(_run(call, config, app, queues, None if no_reload else Watch(settings), again))
+    found = asyncio.run(_run(call, config, app, queues, None if no_reload else Watch(settings, before), again))
     if found is None:
         return DONE
     path, port = found

@@ -42,10 +42,12 @@ jobs.aliases = {"retry": "revive", "remove": "delete"}
     "find",
     "treadle jobs find 'state:failed queue:mail age:<1h'",
     "treadle jobs find 'task:send_* args.user.id:42' --limit 500 --json | jq .id",
+    "treadle jobs find state:failed --limit 10000 --csv > failed.csv",
 )
 @click.argument("filter", nargs=-1)
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, metavar="N")
-def find(call: Invocation, filter: Sequence[str], limit: int) -> None:
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, for a spreadsheet.")
+def find(call: Invocation, filter: Sequence[str], limit: int, as_csv: bool) -> None:
     """List jobs, newest first.
 
     FILTER: words that must all hold. state: queue: task: tag: is:retrying|stuck|due age:>1h attempt:>3 args.user.id:42
@@ -65,9 +67,13 @@ def find(call: Invocation, filter: Sequence[str], limit: int) -> None:
         return found, cursor is not None, newest_only
 
     found, more, newest_only = with_storage(call.config(), work)
-    if call.out.as_json:
-        from ..core.view import as_json
+    from ..core.view import as_json
 
+    if as_csv:
+        from ..core import sheet
+
+        call.out.csv((*sheet.JOB, *sheet.PAYLOAD), (sheet.job(as_json(job), payload=True) for job in found))
+    elif call.out.as_json:
         for job in found:
             call.out.data(as_json(job))
     elif found:

@@ -44,6 +44,13 @@ class Output:
         """One object of `--json`."""
         click.echo(json.dumps(value, ensure_ascii=False, default=str))
 
+    def csv(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """A table for a spreadsheet."""
+        from ..core.sheet import line
+
+        for row in (columns, *rows):
+            click.echo(line(row), nl=False)
+
     def line(self, text: str) -> None:
         """One line of data, for eyes."""
         click.echo(text, color=self.has_colour(sys.stdout))

@@ -1,5 +1,8 @@
 """Noticing that code has changed: by the times of the files behind the modules that are loaded, twice a second.
 
+What counts is whether a file is as it was *before* the code was loaded. Whoever looked only afterwards would miss what
+is saved while it loads, and wait for a change that has come already.
+
 No library watches for us: it is a few hundred `stat` calls, and works on every file system.
 """
 
@@ -10,20 +13,29 @@ import os
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NoReturn
 
 EVERY: Final = 0.5
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "site-packages"})
 
+Mark = tuple[int, int] | None
+"""By which it is told that a file is another one: when it was written, and its size. None: it is not there."""
+
+
+def marks(files: Iterable[Path]) -> dict[Path, Mark]:
+    return {path: _mark(path) for path in files}
+
 
 class Watch:
-    """The files of the user's own code. `extra` are watched, too, whether they are there yet or not."""
+    """The files of the user's own code. `extra` are watched, too, whether they are there yet or not. `before` is how
+    files were before the code was loaded."""
 
-    def __init__(self, extra: Iterable[Path] = ()) -> None:
+    def __init__(self, extra: Iterable[Path] = (), before: Mapping[Path, Mark] | None = None) -> None:
         self._extra = tuple(extra)
-        self._seen = self._look()
+        now = self._look()
+        self._seen = now if before is None else {path: before.get(path, mark) for path, mark in now.items()}
 
     def changed(self) -> Path | None:
         """A file that is newer, or gone, since the last look; None. Files that were loaded meanwhile are added."""
@@ -39,8 +51,8 @@ class Watch:
             await asyncio.sleep(EVERY)
         return path
 
-    def _look(self) -> dict[Path, float | None]:
-        return {path: _changed_at(path) for path in (*own_files(), *self._extra)}
+    def _look(self) -> dict[Path, Mark]:
+        return marks((*own_files(), *self._extra))
 
 
 def own_files() -> set[Path]:
@@ -76,8 +88,9 @@ def _own() -> str:
     return str(Path(__file__).parent.parent)
 
 
-def _changed_at(path: Path) -> float | None:
+def _mark(path: Path) -> Mark:
     try:
-        return path.stat().st_mtime
+        found = path.stat()
     except OSError:
         return None
+    return found.st_mtime_ns, found.st_size

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import functools
 import os
 import sys
 from typing import NoReturn
 
 import click
+import msgspec
 
 from ..config import Config, DeclaredQueue, address, worker_label
 from ..core.errors import ConfigError
@@ -94,7 +94,7 @@ def _serve(call: Invocation, config: Config, burst: bool, web: str | None, leads
         from .web import beside
 
         beside(call, app, config, web)
-    named = config if config.worker_prefix is not None else dataclasses.replace(config, worker_prefix=app.name)
+    named = config if config.worker_prefix is not None else msgspec.structs.replace(config, worker_prefix=app.name)
     run_worker(
         app,
         queues={queue.name: _slots(queue, config) for queue in config.queues},

@@ -37,9 +37,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias, cast
+
+from msgspec import Struct
 
 from . import duration
 from .errors import FilterError
@@ -101,8 +102,7 @@ _WORDS: Final = {None: "null", True: "true", False: "false"}
 _UNSTORABLE: Final = re.compile("[\x00\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Struct, frozen=True):
     """One alternative of a term, as written: `op` is "" for equal, "*" for prefix, ".." for `text` up to `upper`."""
 
     text: str
@@ -110,8 +110,7 @@ class Value:
     upper: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(Struct, frozen=True):
     """One condition: any of its values, or none of them if it is negated. The key "" is free text."""
 
     key: str
@@ -123,8 +122,7 @@ class Term:
         return f"{'-' if self.negated else ''}{f'{self.key}:' if self.key else ''}{written}"
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """All its terms must hold; without terms, it is every job. `parse(str(filter)) == filter`."""
 
     terms: tuple[Term, ...] = ()
@@ -133,8 +131,7 @@ class Filter:
         return " ".join(str(term) for term in self.terms)
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(Struct, frozen=True):
     """Bounds to compare with: instants (seconds since the epoch), seconds or plain numbers, by the key."""
 
     low: float = -math.inf
@@ -147,8 +144,7 @@ class Interval:
         return above and (number <= self.high if self.with_high else number < self.high)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Struct, frozen=True, kw_only=True):
     """What a filter sees of a job. `state` is as people read it: a scheduled job that is due is `ready`."""
 
     id: str

@@ -32,7 +32,9 @@ class PodStats(Struct, frozen=True, kw_only=True, omit_defaults=True):
     quiet: bool = False  # it claims nothing: asked to, fenced, or stopping
     cpu_seconds: float = 0.0  # of the process, since its start
     rss_bytes: int = 0
-    loop_lag: float = 0.0
+    loop_lag: float = 0.0  # the longest since the last beat
+    slow_task: str = ""  # that was on the loop meanwhile
+    clock_skew: float = 0.0  # of its machine's clock, before the storage's
     threads: int = 0
     stuck_threads: int = 0  # threads that a run was given up in
     abandoned: int = 0  # runs that were given up and go on: in those threads, or on the loop

@@ -1,12 +1,24 @@
-"""Reading: how one pod and its storage fared in one minute (or, averaged, in one hour)."""
+"""Reading: how one pod and its storage fared in one minute (or, averaged, in one hour); and how deep queues were."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
 from .rollup import floor
+
+FLEET: Final = ""
+"""The pod of a reading that is of no single pod: the leader's, of all queues."""
+
+
+class Depth(NamedTuple):
+    """How much lay in a queue."""
+
+    ready: int
+    scheduled: int
+    running: int
 
 
 class Reading(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -28,6 +40,7 @@ class Reading(Struct, frozen=True, kw_only=True, omit_defaults=True):
     storage_bytes: int | None = None
     wal_bytes: int | None = None
     connections: int | None = None
+    depths: dict[str, Depth] = {}  # by queue, and under no name all of them together; only the fleet's reading has it
 
     @property
     def key(self) -> tuple[int, float, str]:
@@ -61,7 +74,17 @@ def _folded(parts: list[Reading], resolution: int, at: float, pod: str) -> Readi
         storage_bytes=last.storage_bytes,
         wal_bytes=max((each.wal_bytes for each in parts if each.wal_bytes is not None), default=None),
         connections=max((each.connections for each in parts if each.connections is not None), default=None),
+        depths=deepest(each.depths for each in parts),
     )
+
+
+def deepest(found: Iterable[dict[str, Depth]]) -> dict[str, Depth]:
+    """The most that ever lay in each queue."""
+    most: dict[str, Depth] = {}
+    for depths in found:
+        for queue, depth in depths.items():
+            most[queue] = Depth(*map(max, depth, most.get(queue, depth)))
+    return most
 
 
 def _mean(values: list[float]) -> float | None:

@@ -177,7 +177,9 @@ class PodView:
     runs: dict[str, int] = field(default_factory=dict[str, int])  # queue → runs under way
     cpu_seconds: float = 0.0
     rss_bytes: int = 0
-    loop_lag: float = 0.0
+    loop_lag: float = 0.0  # the longest since the beat before
+    slow_task: str = ""  # that was on the loop meanwhile, as far as it was seen
+    clock_skew: float = 0.0  # of its machine's clock, before the storage's; seconds
     threads: int = 0
     stuck_threads: int = 0
     abandoned: int = 0
@@ -371,6 +373,8 @@ def pod_view(pod: Pod) -> PodView:
         cpu_seconds=said.cpu_seconds,
         rss_bytes=said.rss_bytes,
         loop_lag=said.loop_lag,
+        slow_task=said.slow_task,
+        clock_skew=said.clock_skew,
         threads=said.threads,
         stuck_threads=said.stuck_threads,
         abandoned=said.abandoned,

@@ -11,7 +11,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from typing import Any, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import msgspec
 from msgspec import Raw
@@ -22,9 +22,11 @@ from ..core.answer import Answer
 from ..core.duration import Duration
 from ..core.job import Job, NewJob
 from ..core.progress import Progress, Reported
-from ..core.view import ExplanationView, JobView
 from ..transactions import Desk
 from . import pipe
+
+if TYPE_CHECKING:
+    from ..core.view import ExplanationView, JobView
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -67,9 +69,13 @@ class ChildDoor:
         return _handle(self.run_sync(self.insert(self._plain(call))), self, call)
 
     async def status(self, job_id: str) -> JobView:
+        from ..core.view import JobView
+
         return await self._ask("status", [job_id], JobView)
 
     async def explain(self, job_id: str) -> ExplanationView:
+        from ..core.view import ExplanationView
+
         return await self._ask("explain", [job_id], ExplanationView)
 
     async def wait_for_end(self, job_id: str, timeout: Duration | None) -> Job:

@@ -65,7 +65,9 @@ class Heart:
         loop_limit: Callable[[], float],
         stuck: Callable[[float], None],
         stats: Callable[[], PodStats] | None = None,
+        on_loop: Callable[[], str] = lambda: "",
     ) -> None:
+        """`on_loop` says, from another thread, which task runs on the watched loop; empty: none of the users'."""
         self._storage = storage
         self._timing = timing
         self._chance = chance
@@ -87,6 +89,9 @@ class Heart:
         self._looked = self._answered
         self._reported = -REPORT_EVERY
         self.lag = 0.0
+        self._on_loop = on_loop
+        self._worst = (0.0, "")
+        self.skew = 0.0  # of this machine's clock, before the storage's
         self.is_stuck = False
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -128,6 +133,11 @@ class Heart:
         need that beat to be heard."""
         is_recent = time.monotonic() - self._heard_again < self._timing.beat
         return max(self.beat_age, self._silence) if is_recent else self.beat_age
+
+    def worst_lag(self) -> tuple[float, str]:
+        """The longest lag since it was last asked, and the task that was on the loop then, as far as it was seen."""
+        (lag, task), self._worst = self._worst, (0.0, "")
+        return max(lag, self.lag), task
 
     def beat_soon(self) -> None:
         """Beat now rather than at the next interval: a cancel may be waiting."""
@@ -186,7 +196,7 @@ class Heart:
 
     async def beat(self) -> None:
         """One beat: renew (or, when deaf for too long, only ask), and pass on what was heard."""
-        sent, pod, renew = time.monotonic(), self._pod, self.may_claim()
+        wall, sent, pod, renew = time.time(), time.monotonic(), self._pod, self.may_claim()
         runs, stacks = self._reports(), self._stacks
         stats = None if self._stats is None else self._stats()
         try:
@@ -196,6 +206,7 @@ class Heart:
                 log.warning("a beat was not answered; the lease holds for %.0f s more: %s", self._lease_left(), error)
             self._trouble = True
             return
+        self._note_skew(wall, time.monotonic() - sent, beaten.now)
         if self._trouble:
             log.warning("beats are answered again")
         self._trouble = False
@@ -206,6 +217,11 @@ class Heart:
                 self.beat_soon()  # it was only asked: the lease itself has yet to be renewed
         self._note_stacks(beaten, told=stacks is not None and renew)
         self._tell(pod, beaten, runs)
+
+    def _note_skew(self, wall: float, took: float, now: float) -> None:
+        """People want to know; nothing is decided by it. What the answer's way may account for is no skew."""
+        apart = wall + took / 2 - now
+        self.skew = apart if abs(apart) > took else 0.0
 
     def _note_stacks(self, beaten: Beaten, *, told: bool) -> None:
         """A dump is made here and now, not on the pod's loop, which may be the very thing that hangs."""
@@ -252,6 +268,8 @@ class Heart:
                 self._stopping = True
             return
         lag = now - self._pulse_sent
+        if lag > self._worst[0]:
+            self._worst = (lag, self._on_loop())
         if lag < self._timing.loop_lag:
             return
         self.lag = lag
@@ -265,6 +283,8 @@ class Heart:
 
     def _pulse(self, sent: float) -> None:
         self.lag = time.monotonic() - sent
+        if self.lag > self._worst[0]:
+            self._worst = (self.lag, self._worst[1])
         self._pulse_sent = None
         if self.is_stuck:
             self.is_stuck = False

@@ -68,6 +68,7 @@ from .services.pruner import Pruner
 from .services.recorder import Recorder
 from .services.rescuer import Rescuer
 from .services.roller import Roller
+from .services.sounder import Sounder
 from .services.surveyor import Surveyor
 from .services.watcher import Watcher
 from .suspects import Frees, Isolation, Suspects
@@ -283,6 +284,7 @@ class Pod:
             loop_limit=self._loop_limit,
             stuck=self._stuck,
             stats=self._stats,
+            on_loop=self._on_loop,
         )
         self.orders = Orders(label=lambda: self.label, wake=self.turner.wake, stop=self._stop_by_itself)
         self.leader = Leader(self._storage, lambda: self.id, ttl=self.timing.leader_ttl, every=self.timing.leader_every)
@@ -322,18 +324,26 @@ class Pod:
 
     def _stats(self) -> PodStats:
         """From the Heart's thread."""
+        lag, slow_task = self.heart.worst_lag()
         return PodStats(
             running=self.roster.counts(),
             quiet=self._stopping or not self._may_claim(),
             cpu_seconds=vitals.cpu_seconds(),
             rss_bytes=vitals.rss_bytes(),
-            loop_lag=self.heart.lag,
+            loop_lag=lag,
+            slow_task=slow_task,
+            clock_skew=round(self.heart.skew, 3),
             threads=threading.active_count(),
             stuck_threads=self.crew.stuck,
             abandoned=self.crew.abandoned,
             children=self.children,
             troubles={name: why for name, each in self._executors.items() if (why := getattr(each, "trouble", None))},
         )
+
+    def _on_loop(self) -> str:
+        """From the Heart's thread: whose turn it is on the loop, if it is a user's task."""
+        current = asyncio.current_task(self._loop)
+        return next((run.task.name for run in self.roster.runs() if run.work is current), "")
 
     def _services(self) -> list[Round]:
         # Every pod writes its own history, and looks around for those who scrape it.
@@ -375,6 +385,7 @@ class Pod:
             (balancer, lambda: self.leader.leads),
             (watcher, lambda: self.leader.leads),
             (Roller(self._storage, lambda: self.leader.leads), lambda: self.leader.leads),
+            (Sounder(self._storage, lambda: self.leader.leads), lambda: self.leader.leads),
             (self.pruner, lambda: self.leader.leads),
             (self.operator, lambda: self.leader.leads),
         ]
@@ -618,6 +629,7 @@ class Pod:
         finally:
             # Cut short, too: a pod that has ended must not look alive, or nobody could rescue what it held.
             self.heart.stop()
+            self.reporter.close()  # or `logging` would show its records to a pod that is gone, for good
             for task in self._background:
                 task.cancel()
             self._stop_lost_runs()

@@ -13,7 +13,7 @@ from typing import Final, Generic, TypeVar
 
 Key = TypeVar("Key", bound=Hashable)
 
-LARGE: Final = 2_000
+LARGE: Final = 500
 FRESH: Final = 2.0
 OLDEST: Final = 10.0
 

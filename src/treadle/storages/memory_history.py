@@ -113,6 +113,9 @@ class MemoryHistory:
     async def vitals(self) -> Vitals:
         return Vitals()
 
+    async def is_writable(self) -> bool:
+        return True
+
 
 def _copied(row: Rollup) -> Rollup:
     return msgspec.structs.replace(

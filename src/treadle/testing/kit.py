@@ -1,8 +1,10 @@
 """What the `jobs` fixture gives to a test: every app's jobs in memory, on a virtual clock, run by the real engine.
 
-A drain starts a real pod on the memory storage and stops it when nothing is due. The clock stands still meanwhile, so
-what a task puts off (a retry, a snooze, a delay) waits until `advance` moves the time; there is no mode that runs a
-job at enqueue, because it would hide the difference between "asked for" and "done".
+A drain starts a real pod on the memory storage and stops it when nothing is due; an app with nothing due is given none.
+The clock stands still meanwhile, so what a task puts off (a retry, a snooze, a delay) waits until `advance` moves the
+time; there is no mode that runs a job at enqueue, because it would hide the difference between "asked for" and "done".
+
+What an `advance` costs depends on how often something falls due, not on how far the clock moves.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ from ..core.backoff import Retry
 from ..core.duration import Duration, seconds
 from ..core.errors import TreadleError
 from ..core.filter import parse
-from ..core.job import CLAIMABLE, Change, Job
+from ..core.job import CLAIMABLE, Change, Job, State
+from ..core.schedule import Schedule
 from ..core.view import JobView, job_view
 from ..ports import Query
 from ..runtime.pod import Pod
@@ -43,19 +46,50 @@ class UnexpectedFailure(AssertionError):
     """A task failed in a drain that expected none. The text is the task's own traceback."""
 
 
+class _Kept(MemoryStorage):
+    """The jobs of one app, and when something of theirs falls due."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        super().__init__(clock)
+        self._next_fires: dict[str, tuple[Schedule, float | None]] = {}  # worked out once for each cursor
+
+    def queue_names(self) -> list[str]:
+        return sorted(self._queues)
+
+    def job_times(self) -> list[float]:
+        """When jobs may run, or might have."""
+        return [row.job.run_at for row in self._rows.values() if row.job.state in CLAIMABLE]
+
+    def wait_ends(self) -> list[float]:
+        """When waits for an answer are over."""
+        jobs = (row.job for row in self._rows.values() if row.job.state is State.WAITING)
+        return [job.deadline for job in jobs if job.deadline is not None]
+
+    def fire_times(self) -> list[float]:
+        """When schedules fire next."""
+        return [at for each in self._schedules.values() if (at := self._fire_time(each)) is not None]
+
+    def _fire_time(self, schedule: Schedule) -> float | None:
+        known, at = self._next_fires.get(schedule.name, (None, None))
+        if known is not schedule:
+            at = firing.next_fire(schedule)
+            self._next_fires[schedule.name] = (schedule, at)
+        return at
+
+
 class Jobs:
     """The jobs of a test."""
 
     def __init__(self) -> None:
         self.clock = FakeClock(time.time())  # tasks may look at the real date: start there
-        self._lent: dict[App, MemoryStorage] = {}
+        self._lent: dict[App, _Kept] = {}
         self._crons: dict[App, Cron] = {}
 
     def use(self, *apps: App) -> None:
         """Keep these apps' jobs in memory until the test ends."""
         for app in apps:
             if app not in self._lent:
-                self._lent[app] = storage = MemoryStorage(self.clock)
+                self._lent[app] = storage = _Kept(self.clock)
                 app.lend(storage)
                 self._crons[app] = Cron(storage, app.declared_schedules, steady=self.clock.steady)
 
@@ -97,13 +131,7 @@ class Jobs:
 
     async def drain(self, *, expect_failures: bool = False) -> None:
         """Run everything that is due. A task that raises fails the test here, unless failures are expected."""
-        failures: list[str] = []
-        for app, storage in self._lent.items():
-            await self._crons[app].run_once()
-            await _end_waits(app, storage, failures)
-            await self._drain(app, storage, failures)
-        if failures and not expect_failures:
-            raise UnexpectedFailure("\n".join(failures))
+        await self._run_due(expect_failures, register=True)
 
     async def advance(self, duration: Duration, *, expect_failures: bool = False) -> None:
         """Move the clock, stopping at each instant at which something falls due to run it."""
@@ -115,7 +143,7 @@ class Jobs:
                 self.clock.advance(max(0.0, target - self.clock.now()))
                 return
             self.clock.advance(max(0.0, due - self.clock.now()))
-            await self.drain(expect_failures=expect_failures)
+            await self._run_due(expect_failures)
         raise TreadleError(f"something falls due more than {_MOST_INSTANTS} times within {duration}: advance in steps")
 
     def drain_sync(self, *, expect_failures: bool = False) -> None:
@@ -124,11 +152,22 @@ class Jobs:
     def advance_sync(self, duration: Duration, *, expect_failures: bool = False) -> None:
         asyncio.run(self.advance(duration, expect_failures=expect_failures))
 
-    async def _drain(self, app: App, storage: MemoryStorage, failures: list[str]) -> None:
-        queues = [stats.queue.name for stats in await storage.queues()]
-        if not queues:
-            return
+    async def _run_due(self, expect_failures: bool, *, register: bool = False) -> None:
+        """Whatever is due now. For an app without anything due this is a look, and no more, unless what it declares is
+        to be registered, too."""
+        failures: list[str] = []
+        now = self.clock.now()
+        for app, storage in self._lent.items():
+            if register or any(at <= now for at in storage.fire_times()):
+                await self._crons[app].run_once()
+            if any(at <= now for at in storage.wait_ends()):
+                await _end_waits(app, storage, failures)
+            if any(at <= now for at in storage.job_times()):
+                await self._run_jobs(app, storage, failures)
+        if failures and not expect_failures:
+            raise UnexpectedFailure("\n".join(failures))
 
+    async def _run_jobs(self, app: App, storage: _Kept, failures: list[str]) -> None:
         def note(job: JobView) -> None:
             error = job.error
             failures.append(f"{job.task} {job.args}: {error.trace or error.message}" if error else job.task)
@@ -136,7 +175,7 @@ class Jobs:
         app.hooks.add("retried", note)
         app.hooks.add("failed", note)
         try:
-            async with app.worker(queues, timing=_TIMING, leads=False, children=False) as pod:
+            async with app.worker(storage.queue_names(), timing=_TIMING, leads=False, children=False) as pod:
                 await _idle(pod)
         finally:
             app.hooks.retried.remove(note)
@@ -144,18 +183,10 @@ class Jobs:
 
     def _next_due(self) -> float | None:
         now = self.clock.now()
-        dues = [
-            job.run_at
-            for storage in self._lent.values()
-            for job in _now(storage.find(Query(filter=parse("state:scheduled"), limit=1_000_000))).jobs
-            if job.state in CLAIMABLE and job.run_at > now
-        ]
-        for storage in self._lent.values():
-            waiting = _now(storage.find(Query(filter=parse("state:waiting"), limit=1_000_000))).jobs
-            dues += [job.deadline for job in waiting if job.deadline is not None and job.deadline > now]
-            times = [firing.next_fire(schedule) for schedule in _now(storage.schedules())[1]]
-            dues += [at for at in times if at is not None and at > now]
-        return min(dues, default=None)
+        times = (
+            at for each in self._lent.values() for at in (*each.job_times(), *each.wait_ends(), *each.fire_times())
+        )
+        return min((at for at in times if at > now), default=None)
 
 
 async def _idle(pod: Pod) -> None:

@@ -29,7 +29,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .. import __version__
 from ..client import new_id
 from ..core.errors import ConfigError
-from .problem import Problem
+from .problem import READ_ONLY, Problem
 
 if TYPE_CHECKING:
     from .routing import Table
@@ -183,7 +183,7 @@ class Gate:
         authenticate: Authenticate,
         hosts: Iterable[str] | None,
         refuse: Callable[[Request, Problem], Awaitable[Callable[[Scope, Receive, Send], Awaitable[None]]]],
-        read_only: Callable[[], bool] = lambda: False,
+        read_only: Callable[[], Awaitable[bool]],
     ) -> None:
         """`hosts`: names that it answers to, None for any. `refuse` makes the answer of a Problem."""
         self._inner = inner
@@ -226,8 +226,8 @@ class Gate:
             raise Problem("wrong_host", "this host name is not served here: name it with hosts=, or --allow-host")
         is_unsafe = request.method not in SAFE
         if route is not None and route.is_public and route.is_credential:  # what the path holds is the proof
-            if self._read_only():
-                raise Problem("forbidden", "this dashboard is for reading only")
+            if await self._read_only():
+                raise Problem("forbidden", READ_ONLY)
             return
         if is_unsafe and not is_same_origin(headers, request.url.scheme):
             raise Problem(
@@ -243,12 +243,14 @@ class Gate:
         if inspect.isawaitable(access):
             access = await access
         if access is None:
-            raise Problem("unauthorized", "log in first", headers={"WWW-Authenticate": 'Bearer realm="treadle"'})
+            asked = getattr(self._authenticate, "challenge", 'Bearer realm="treadle"')
+            raise Problem("unauthorized", "log in first", headers={"WWW-Authenticate": asked})
         if not isinstance(access, Access):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise Problem("unauthorized", "log in first")  # failure is closed
         request.scope["state"]["access"] = access
-        if is_unsafe and self._read_only() and not (route is not None and route.only_reads):
-            raise Problem("forbidden", "this dashboard is for reading only")
+        # Asked for reads, too: a page shows no button for what cannot be done.
+        if await self._read_only() and is_unsafe and not (route is not None and route.only_reads):
+            raise Problem("forbidden", READ_ONLY)
         if route is not None and route.action is not None and not access.may(route.action):
             raise Problem("forbidden", f"your role ({access.role}) may not do this", fields={"action": route.action})
 

@@ -53,7 +53,7 @@ async def complete(web: Dashboard, text: str, at: int) -> dict[str, Any]:
         return _answer(start, at, "key", word, found)
     begun = rest.rpartition(",")[2]
     start = at - len(begun)
-    return _answer(start, at, "value", begun.removeprefix('"'), [(each, "") for each in await _values(web, key)])
+    return _answer(start, at, "value", begun.removeprefix('"'), [(each, "") for each in await names_of(web, key)])
 
 
 def _start(text: str, at: int) -> int:
@@ -83,7 +83,8 @@ def _quoted(text: str) -> str:
     return text
 
 
-async def _values(web: Dashboard, key: str) -> list[str]:
+async def names_of(web: Dashboard, key: str) -> list[str]:
+    """The values of a key that there are, as far as they can be listed."""
     app = web.reads
 
     async def names(what: str, ask: Callable[[], Awaitable[Iterable[Any]]], field: str = "name") -> list[str]:
@@ -97,7 +98,9 @@ async def _values(web: Dashboard, key: str) -> list[str]:
         case "queue":
             return await names("queues", app.queues.list)
         case "task":
-            return await names("tasks", app.catalog.tasks)
+            newest = await web.counts.get(("newest",), lambda: app.jobs.find("", limit=200))
+            declared = await names("tasks", app.catalog.tasks)
+            return list(dict.fromkeys([*declared, *(each.task for each in newest.jobs)]))
         case "schedule":
             return await names("schedules", app.schedules.list)
         case "pod":

@@ -29,10 +29,10 @@ class Counts:
     async def jobs(self, filter_text: str = "") -> dict[str, int]:
         return await self.get(("jobs", filter_text), lambda: self._app.jobs.count(filter_text, cap=CAP))
 
-    async def get(self, key: tuple[str, ...], ask: Callable[[], Awaitable[T]]) -> T:
-        """Any answer that may be two seconds old."""
+    async def get(self, key: tuple[str, ...], ask: Callable[[], Awaitable[T]], *, fresh: float = FRESH) -> T:
+        """Any answer that may be two seconds old, or as old as is said."""
         kept = self._kept.get(key)
-        if kept is not None and self._clock() - kept[0] < FRESH:
+        if kept is not None and self._clock() - kept[0] < fresh:
             return cast("T", kept[1])
         own = (*key, str(id(asyncio.get_running_loop())))
         task = self._asked.get(own)
@@ -41,6 +41,17 @@ class Counts:
             task.add_done_callback(lambda _: self._asked.pop(own, None))
         # Shielded: one that goes away must not take the answer from the others.
         return await asyncio.shield(task)
+
+    async def quickly(
+        self, key: tuple[str, ...], ask: Callable[[], Awaitable[T]], *, within: float, fresh: float = FRESH
+    ) -> T | None:
+        """The same, if it is there in time; else None, and whoever looks next may have it."""
+        asking = asyncio.ensure_future(self.get(key, ask, fresh=fresh))
+        done, _ = await asyncio.wait({asking}, timeout=within)
+        if not done:
+            asking.add_done_callback(lambda late: late.cancelled() or late.exception())
+            return None
+        return asking.result()
 
     def forget(self) -> None:
         """Somebody has changed something here: whoever did so must see it at once."""

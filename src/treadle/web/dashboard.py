@@ -27,12 +27,13 @@ from starlette.types import Receive, Scope, Send
 from ..core.errors import ConfigError
 from ..runtime.services.surveyor import Survey, Surveyor
 from . import body as bodies
-from . import seals
+from . import once, seals
 from .access import LOOPBACK, SAFE, Access, Authenticate, Gate, everybody
 from .plain import JSON, plain
-from .problem import INTERNAL, Problem, problem_of
+from .problem import AWAY, INTERNAL, TOO_LONG, Problem, problem_of
 from .pulse import Pulse
 from .routing import BASE, Call, Route, Table, decode_form, decode_json, decode_query, url_of
+from .standing import Standing
 from .tables import api_routes, page_routes
 
 if TYPE_CHECKING:
@@ -68,20 +69,22 @@ class Dashboard:
             )
         if isinstance(access, str) and access != "open":
             raise ConfigError(f'access must be a function, or "open", not {access!r}')
+        from .attending import Attending
         from .counts import Counts
         from .redact import Redaction
         from .stream import Hub
 
         self.pulse = Pulse()
         self.app = app.through(lambda storage: seals.signed(self.pulse.felt(storage)), declares=True)
-        self.reads = app.through(lambda storage: seals.read_only(self.pulse.felt(storage)))
+        self.reads = app.through(lambda storage: once.once(seals.read_only(self.pulse.felt(storage))))
         self.whole = app  # with its registry of tasks
-        self.is_read_only = read_only
+        self.standing = Standing(self.reads, chosen=read_only)
         self.env = env if env is not None else app.config.env
         self.color = color if color is not None else app.config.color
         self.redact = Redaction(redact)
         self.counts = Counts(self.reads)
         self.hub = Hub(self.reads)
+        self.attending = Attending(self)
         self.started = time.monotonic()
         self.login: str | None = None  # the path of a form that logs in, where there is one
         self.health: Any = None  # of the pod in the same process, if there is one
@@ -99,7 +102,7 @@ class Dashboard:
             authenticate=self.authenticate,
             hosts=None if hosts == "any" else (*LOOPBACK, *hosts),
             refuse=self.refuse,
-            read_only=lambda: self.is_read_only,
+            read_only=self._is_read_only,
         )
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -110,17 +113,27 @@ class Dashboard:
         else:
             await send({"type": "websocket.close", "code": 1000})
 
+    @property
+    def is_read_only(self) -> bool:
+        """As it was chosen, or as the storage found itself to be: see `web.standing`."""
+        return self.standing.is_read_only
+
+    async def _is_read_only(self) -> bool:
+        await self.standing.keep_up()
+        return self.is_read_only
+
     async def close(self) -> None:
         """End the streams, and leave operations that are worked off here to others."""
+        self.standing.close()
+        self.attending.close()
         await self.hub.close()
         for task in (*self._attended, *([] if self._watching is None else [self._watching])):
             task.cancel()
 
     async def _watch(self) -> None:
-        """So that `/readyz` knows of a storage that nobody asks."""
+        """So that `/readyz` knows of a storage that nobody asks, and pages of one that can only be read."""
         while True:
-            with contextlib.suppress(Exception):
-                await self.reads.client.ask(lambda storage: storage.time(), ())
+            await self.standing.look()
             await asyncio.sleep(WATCH)
 
     async def survey(self) -> Survey:
@@ -193,9 +206,11 @@ class Dashboard:
         )
         try:
             async with asyncio.timeout(None if route.is_stream or not reads else SLOWEST):
-                found = await route.function(call)
+                with once.remembering() if reads and not route.is_stream else contextlib.nullcontext():
+                    found = await route.function(call)
         except TimeoutError:
-            raise Problem("unavailable", "this took longer than a read may take: narrow it") from None
+            # A storage that is away is tried for as long: then it is not the question that was too wide.
+            raise Problem("unavailable", TOO_LONG if self.pulse.is_ready else AWAY) from None
         if not reads:
             log.info("%s", _told(request, call, route))
         if isinstance(found, Response):

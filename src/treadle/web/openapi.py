@@ -95,7 +95,7 @@ def _operation(route: Route, schemas: dict[str, Any], components: dict[str, Any]
     told: dict[str, Any] = {
         "operationId": route.name,
         "summary": route.summary,
-        "tags": [route.path.removeprefix("/api/v1/").split("/")[0].lstrip("/")],
+        "tags": [route.path.removeprefix("/api/v1/").split("/")[0].lstrip("/").removesuffix(".csv")],
         "responses": _responses(route, schemas),
     }
     told["x-action"] = "public" if route.action is None else route.action

@@ -45,7 +45,9 @@ STATUS: Final[Mapping[Kind, int]] = {
 CODES: Final[Mapping[Kind, str]] = {kind: f"TREADLE-H{status}" for kind, status in STATUS.items()}
 
 INTERNAL: Final = "something went wrong here; the log says what, under the request's id"
+TOO_LONG: Final = "this took longer than a read may take: narrow it"
 AWAY: Final = "the storage cannot be reached just now; try again"
+READ_ONLY: Final = "this dashboard is for reading only: nothing can be changed from here"
 TRY_AGAIN: Final = 5  # seconds
 
 
@@ -100,7 +102,7 @@ def problem_of(error: Exception) -> Problem:
         case errors.ResultTimeout():
             return Problem("unavailable", str(error))
         case errors.ReadOnly():
-            return Problem("forbidden", "this dashboard is for reading only")
+            return Problem("forbidden", READ_ONLY)
         case errors.StorageUnavailable() | errors.SchemaTooOld() | errors.SchemaTooNew():
             return Problem("unavailable", AWAY)
         case ValueError() | TypeError() if is_ours(error):

@@ -37,15 +37,25 @@ _PAIR: Final = re.compile(
 )
 _LOGIN: Final = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,30}://[^\s:/@]{0,200}:)[^\s@/]{1,500}@")
 _DEPTH: Final = 120
+_MOST_JUDGED: Final = 1_000
 
 
 class Redaction:
     def __init__(self, patterns: Iterable[str] = ()) -> None:
         """`patterns` are keys ("iban"), or dotted places from the right ("*.secret", "card.number"); * is anything."""
         self.patterns = tuple(pattern.lower() for pattern in patterns)
+        self._judged: dict[tuple[str, ...], bool] = {}  # the jobs of a page have the same few keys
 
     def is_secret(self, path: tuple[str, ...]) -> bool:
         """Whether what is kept under this key, at this place, may not be shown."""
+        known = self._judged.get(path)
+        if known is None:
+            if len(self._judged) >= _MOST_JUDGED:
+                self._judged.clear()
+            known = self._judged[path] = self._judge(path)
+        return known
+
+    def _judge(self, path: tuple[str, ...]) -> bool:
         key = path[-1].lower()
         if any(word in key.replace("_", "").replace("-", "") for word in BUILT_IN):
             return True

@@ -23,7 +23,7 @@ READS: Final = frozenset(
         "audit", "capabilities", "catalog", "count", "dump", "facts", "failures", "find", "fires", "get", "kinds",
         "limits", "listen", "locks", "mutes", "operation", "operations", "pods", "queues", "readings", "rollups",
         "schedules", "schema", "plan", "sql", "signals_work", "time", "timeline", "vitals", "due_tasks", "logs",
-        "progress", "checkpoint", "open",
+        "progress", "checkpoint", "open", "is_writable",
     }
 )  # fmt: skip
 

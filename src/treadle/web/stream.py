@@ -7,7 +7,8 @@
 
 Hints of one topic are merged for 250 ms. They come from the storage's own signals; and because a signal may be lost,
 and some changes have none, from a look every two seconds at what each topic is made of, once for all streams and only
-while somebody listens. `metrics` carries points for charts.
+while somebody listens. `metrics` carries points for charts: how much there is now, and the last steps of the chart that
+the stream was opened with (see `points`).
 
 A stream costs one place of 200, no thread and no connection. A reader that does not read is let go.
 """
@@ -17,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,10 +27,12 @@ from starlette.types import Receive, Scope, Send
 
 from ..ports import Wake
 from .plain import encode, plain
+from .points import Asked, Tails
 from .problem import Problem
 
 if TYPE_CHECKING:
     from ..app import App
+    from ..core.view import QueueView
 
 log = logging.getLogger("treadle.web")
 
@@ -37,9 +40,11 @@ TOPICS: Final = ("jobs", "queues", "pods", "schedules", "limits", "operations", 
 MERGED: Final = 0.25
 KEPT_ALIVE: Final = 15.0
 LOOK: Final = 2.0
+LONGEST_LOOK: Final = 5.0  # as long as a page may take
 MOST: Final = 200
 SLOWEST_READER: Final = 30.0
 STATES: Final = ("ready", "scheduled", "waiting", "running", "succeeded", "failed", "cancelled")
+LYING: Final = ("ready", "scheduled", "running")  # what charts of depth show
 
 
 def message(event: str, data: Any, id: int | None = None) -> bytes:
@@ -51,8 +56,9 @@ def message(event: str, data: Any, id: int | None = None) -> bytes:
 class Subscriber:
     """One stream: the topics it wants, and those it has not been told of yet."""
 
-    def __init__(self, topics: Iterable[str]) -> None:
+    def __init__(self, topics: Iterable[str], chart: Asked | None = None) -> None:
         self.topics = frozenset(topics)
+        self.chart = chart
         self.stirred = asyncio.Event()
         self._pending: dict[str, Any] = {}
 
@@ -77,6 +83,7 @@ class Hub:
         self._looking: asyncio.Task[None] | None = None
         self._unlisten: Callable[[], None] = lambda: None
         self._seen: dict[str, Any] = {}
+        self._tails = Tails(app)
         self._number = int(time.time() * 1000)
         self.closing = asyncio.Event()
 
@@ -92,9 +99,9 @@ class Hub:
     def leave(self) -> None:
         self._others -= 1
 
-    def subscribe(self, topics: Iterable[str]) -> Subscriber:
+    def subscribe(self, topics: Iterable[str], chart: Asked | None = None) -> Subscriber:
         self._check()
-        subscriber = Subscriber(topics)
+        subscriber = Subscriber(topics, chart)
         self._subscribers.add(subscriber)
         return subscriber
 
@@ -158,6 +165,10 @@ class Hub:
         if self._subscribers:  # they may have gone meanwhile
             self._unlisten = storage.listen(on_wake)
 
+    def stir(self, topic: str) -> None:
+        """Something has changed that no storage tells of."""
+        self._hint(topic)
+
     def _on_wake(self, wake: Wake) -> None:
         self._hint("jobs")
         self._hint("queues")
@@ -174,24 +185,45 @@ class Hub:
                 if not any(topic in each.topics for each in self._subscribers):
                     continue
                 try:
-                    seen = await look()
-                except Exception as error:  # the storage is away: pages say so themselves
+                    async with asyncio.timeout(LONGEST_LOOK):
+                        seen = await look()
+                except Exception as error:  # the storage is away: pages are told once, ask, and say so themselves
                     log.debug("no look at %s: %s", topic, error)
+                    if self._seen.pop(topic, None) is not None and topic != "metrics":
+                        self._hint(topic)
                     continue
                 if topic == "metrics":
-                    self._hint(topic, seen)
+                    await self._tell(seen)
                 elif self._seen.get(topic, seen) != seen:
                     self._hint(topic)
                 self._seen[topic] = seen
             await asyncio.sleep(LOOK)
 
+    async def _tell(self, seen: dict[str, Any]) -> None:
+        """Numbers of now for everybody, and to each the points of its own chart."""
+        told = [each for each in self._subscribers if "metrics" in each.topics]
+        try:
+            tails = await self._tails.read(each.chart for each in told if each.chart is not None)
+        except Exception as error:  # as with any look; the numbers of now are told all the same
+            log.debug("no points: %s", error)
+            tails = {}
+        for each in told:
+            points = None if each.chart is None else tails.get(each.chart)
+            each.hint("metrics", seen if points is None else {**seen, "series": points})
+
     def _looks(self) -> list[tuple[str, Callable[[], Awaitable[Any]]]]:
         app = self._app
+        found: list[Sequence[QueueView]] = []
+
+        async def listed() -> Sequence[QueueView]:  # once for all topics of a round
+            if not found:
+                found.append(await app.queues.list())
+            return found[0]
 
         async def queues() -> Any:
             return [
                 (each.name, each.version, each.paused, *(getattr(each, state) for state in STATES))
-                for each in await app.queues.list()
+                for each in await listed()
             ]
 
         async def jobs() -> Any:
@@ -212,14 +244,16 @@ class Hub:
             return [(each.id, each.version) for each in await app.operations.list(20)]
 
         async def failures() -> Any:
-            return [(each.name, each.failed) for each in await app.queues.list()]
+            return [(each.name, each.failed) for each in await listed()]
 
         async def metrics() -> Any:
-            found = await app.queues.list()
-            oldest = max((each.oldest_ready_seconds or 0.0 for each in found), default=0.0)
-            totals = {state: sum(getattr(each, state) for each in found) for state in STATES}
-            depth = {each.name: each.ready for each in found}
-            return plain({"at": time.time(), **totals, "oldest_ready_seconds": oldest, "depth": depth})
+            every = await listed()
+            oldest = max((each.oldest_ready_seconds or 0.0 for each in every), default=0.0)
+            totals = {state: sum(getattr(each, state) for each in every) for state in STATES}
+            depth = {each.name: each.ready for each in every}
+            depths = {each.name: {state: getattr(each, state) for state in LYING} for each in every}
+            told = {"at": time.time(), **totals, "oldest_ready_seconds": oldest, "depth": depth, "depths": depths}
+            return plain(told)
 
         looks = (jobs, queues, pods, schedules, limits, operations, failures, metrics)
         return [(each.__name__, each) for each in looks]

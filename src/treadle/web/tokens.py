@@ -30,14 +30,11 @@ from starlette.responses import HTMLResponse, Response
 
 from ..core.errors import ConfigError
 from .access import ROLES, Access
-from .problem import Problem
+from .guesses import Guesses
 from .routing import PUBLIC, Call, Routes
 
 PREFIX: Final = "tdl_"
 SESSION: Final = 12 * 3600.0
-GUESSES: Final = 10
-WINDOW: Final = 60.0
-MOST_ADDRESSES: Final = 10_000
 MOST_SESSIONS: Final = 10_000
 COOKIE: Final = "treadle"
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,63}")
@@ -150,7 +147,7 @@ class Tokens:
         self._tokens = {each.name: each for each in (tokens if path is None else read(path))}
         self._stamp = self._stamped()
         self._sessions: dict[str, tuple[Token, float]] = {}
-        self._guesses: dict[str, list[float]] = {}
+        self._guesses = Guesses(clock)
         if not self._tokens:
             raise ConfigError("there is no token: make one with `treadle tokens add NAME`")
 
@@ -192,38 +189,19 @@ class Tokens:
 
     def _named(self, given: str, request: Request) -> Token | None:
         """The token that was given. All are compared, so that the time tells nothing."""
-        address = request.client.host if request.client else ""
-        self._check_guesses(address)
+        self._guesses.check(request)
         wanted, found = digest(given), None
         for token in self._tokens.values():
             if hmac.compare_digest(token.digest, wanted):
                 found = token
         if found is None or not self._holds(found):
-            self._note_guess(address)
+            self._guesses.note(request)
             return None
         return found
 
     def _holds(self, token: Token) -> bool:
         now = self._tokens.get(token.name)
         return now == token and (token.expires is None or self._clock() < token.expires)
-
-    def _check_guesses(self, address: str) -> None:
-        begin = self._clock() - WINDOW
-        recent = [at for at in self._guesses.get(address, ()) if at > begin]
-        if len(recent) >= GUESSES:
-            wait = str(max(1, round(recent[0] + WINDOW - self._clock())))
-            raise Problem("rate_limited", "too many wrong tokens: wait a minute", headers={"Retry-After": wait})
-        if address in self._guesses:
-            self._guesses[address] = recent
-
-    def _note_guess(self, address: str) -> None:
-        if len(self._guesses) >= MOST_ADDRESSES:
-            self._guesses = {
-                key: times for key, times in self._guesses.items() if times and times[-1] > self._clock() - WINDOW
-            }
-            if len(self._guesses) >= MOST_ADDRESSES:
-                self._guesses.pop(next(iter(self._guesses)))
-        self._guesses.setdefault(address, []).append(self._clock())
 
     def _stamped(self) -> tuple[int, int] | None:
         if self._path is None:

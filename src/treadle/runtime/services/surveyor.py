@@ -18,7 +18,6 @@ from ...core.job import State
 from ...core.pod import Pod
 from ...core.queue import QueueStats
 from ...core.rollup import MINUTE
-from ...core.series import finished_by_queue
 from ...core.warnings import DueTask
 from ...ports import Storage
 
@@ -67,6 +66,8 @@ class Surveyor:
         return time.monotonic() - self._seen_at
 
     async def run_once(self) -> None:
+        from ...core.series import finished_by_queue  # only where somebody scrapes
+
         now = await self._storage.time()
         queues = await self._storage.queues()
         self.survey = Survey(

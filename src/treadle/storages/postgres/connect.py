@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Protocol
 
 from ...core.errors import StorageTimeout, StorageUnavailable, TreadleError
+from ...ports import ReadOnlyChoice
 from .talk import BadValue, Taken
 
 try:
@@ -60,6 +61,10 @@ class Refused(Lost):
     passing = False
 
 
+class StandsBy(Lost):
+    """It can be read, and not written: a standby."""
+
+
 class Held(StorageTimeout):
     """Somebody else's open transaction holds what the call needs. Nothing was written."""
 
@@ -71,7 +76,7 @@ class Again(Exception):
 class Target:
     """Where to connect to, and what has been learnt about it."""
 
-    def __init__(self, url: str, name: str, *, read_only: bool = False) -> None:
+    def __init__(self, url: str, name: str, *, read_only: ReadOnlyChoice = False) -> None:
         self.url = url
         self.name = name
         self.read_only = read_only
@@ -96,7 +101,7 @@ class Target:
                 await connection.execute(
                     f"set statement_timeout = {milliseconds}; set idle_session_timeout = 0; "
                     f"set idle_in_transaction_session_timeout = {milliseconds}"
-                    + ("; set default_transaction_read_only = on" if self.read_only else "")
+                    + ("; set default_transaction_read_only = on" if self.read_only is True else "")
                 )
         except BaseException as error:
             connection.terminate()
@@ -105,7 +110,8 @@ class Target:
             raise
         return connection
 
-    async def _connect(self) -> Connection:
+    async def _connect(self, attributes: str | None = None) -> Connection:
+        attributes = attributes or ("any" if self.read_only is True else "read-write")
         try:
             connection: Connection = await _driver.connect(
                 self.url,
@@ -113,9 +119,13 @@ class Target:
                 max_cached_statement_lifetime=0,
                 max_cacheable_statement_size=64 << 10,
                 server_settings={"application_name": self.name},
-                target_session_attrs="any" if self.read_only else "read-write",
+                target_session_attrs=attributes,
                 timeout=60.0,
             )
+        except _driver.TargetServerAttributeNotMatched as error:
+            if self.read_only == "auto" and attributes != "any":
+                return await self._connect("any")  # of several hosts, one that can be written would have been taken
+            raise explained(error, connecting=True) from error
         except Exception as error:
             raise explained(error, connecting=True) from error
         return connection
@@ -157,7 +167,7 @@ def _by_state(state: str, error: BaseException) -> BaseException:
     if state == "57014":
         return StorageTimeout("PostgreSQL ended the statement: it took too long")
     if state == "25006":
-        return Lost("the server has become read-only, a standby: nothing can be written there")
+        return StandsBy("the server has become read-only, a standby: nothing can be written there")
     if state in _LOST or state[:2] == "08":
         return Lost(text)
     if state in ("42P01", "42883", "3F000"):

@@ -1,4 +1,4 @@
-"""Find, count and queues: what operators read. Never on the hot path, and never for longer than a second or two.
+"""Find: the lists that operators read. Never on the hot path, and never for longer than a second or two.
 
 Newest first is the order of the ids, which clients make so that they grow with time: the primary key of either table
 has it. The rows are walked over from the newest, a stretch at a time, and the walk ends with the page, after a second,
@@ -14,13 +14,10 @@ import time as clock
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-import msgspec
-
 from ...core import filter as filters
 from ...core import keeping
-from ...core.filter import STATES, Filter
-from ...core.job import Job, State
-from ...core.view import row_of
+from ...core.filter import Filter
+from ...core.job import Job
 from ...ports import Page, Query
 from . import rows, sql, terms
 from .cluster import SMALL_FOR_SCANS, Time
@@ -31,7 +28,7 @@ FIRST_STRETCH: Final = 500
 STRETCH: Final = 10_000
 MOST_LOOKED_AT: Final = 100_000
 LONGEST: Final = 1.0
-_NEWEST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
+NEWEST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _OLDEST: Final = "00000000-0000-0000-0000-000000000000"
 _EDGE: Final = """
 select min(place::text), count(*)
@@ -48,7 +45,7 @@ from (
 """
 _JOB: Final = sql.JOB.replace("{errors}", sql.LAST_ERROR)
 _HISTORY: Final = sql.HISTORY.replace("{errors}", sql.LAST_ERROR)
-_LIVE: Final = frozenset({"waiting", "scheduled", "ready", "running"})
+LIVE: Final = frozenset({"waiting", "scheduled", "ready", "running"})
 # What an index names, if it is few: statements for ids, of which {0} is the parameter.
 FEW: Final = 10_000
 _BY_TAG: Final = (
@@ -57,6 +54,7 @@ _BY_TAG: Final = (
 )
 _BY_CAUSE: Final = "select id from treadle.job_history where cause is not null and cause = any ({0}::text[])"
 _RARE: Final = "select id from treadle.job_history where state <> 'succeeded' and state = any ({0}::text[])"
+_RARE_OF_A_QUEUE: Final = f"{_RARE} and queue = ({{0}}::text[])[1]"
 # Of a large table only the runs that were under way at their pod's last beat are known without reading all of it.
 _KEPT: Final = (
     "select kept, id::text from treadle.job where kept is not null and kept::jsonb ->> 'id' = any ($1::text[])"
@@ -94,27 +92,53 @@ def the_time(time: Time) -> Talk[float]:
     return float(now)
 
 
+class Finding:
+    """A page in the making, a step at a time: others who read need not wait until a long look is over."""
+
+    def __init__(self, query: Query, time: Time) -> None:
+        self._query = query
+        self._time = time
+        self._now = 0.0
+        self._rest = query.filter
+        self._found: list[tuple[Row, Job]] = []
+        self._walk: Walk | None = None
+        self.page: Page | None = None
+
+    def step(self) -> Talk[None]:
+        """May be repeated if its end was not heard of."""
+        query = self._query
+        if self._walk is None:
+            self._now, small = yield from begin(self._time)
+            parts = terms.take_apart(query.filter, self._time, self._now)
+            if query.next_first:
+                self.page = yield from _soonest(query, parts, self._now)
+                return
+            self._rest = parts.rest
+            self._walk = Walk((yield from narrowed(parts, small)), query.cursor or NEWEST)
+        walk = self._walk
+        found = yield from walk.stretch(query.limit + 1 - len(self._found))
+        self._found += matching(found, self._rest, self._now)
+        if len(self._found) <= query.limit and not walk.over:
+            return
+        shown = self._found[: query.limit]
+        more = len(self._found) > query.limit
+        self.page = Page(
+            jobs=[job for _, job in shown],
+            next=shown[-1][1].id if more and shown else None,
+            newest_only=walk.looked_at if walk.cut_short else None,
+            resume=walk.below if walk.cut_short and not more else None,
+        )
+
+
 def find(query: Query, time: Time) -> Talk[Page]:
-    now = yield from the_time(time)
-    parts = terms.take_apart(query.filter, time, now)
-    if query.next_first:
-        return (yield from _soonest(query, parts, now))
-    page: list[tuple[Row, Job]] = []
-    walk = _Walk((yield from _narrowed(parts)), query.cursor or _NEWEST)
-    while len(page) <= query.limit and not walk.over:
-        found = yield from walk.stretch(query.limit + 1 - len(page))
-        page += _matching(found, parts.rest, now)
-    shown = page[: query.limit]
-    more = len(page) > query.limit
-    return Page(
-        jobs=[job for _, job in shown],
-        next=shown[-1][1].id if more and shown else None,
-        newest_only=walk.looked_at if walk.cut_short else None,
-        resume=walk.below if walk.cut_short and not more else None,
-    )
+    """All steps at once."""
+    finding = Finding(query, time)
+    while finding.page is None:
+        yield from finding.step()
+    return finding.page
 
 
-def _narrowed(parts: Terms) -> Talk[Terms]:
+def narrowed(parts: Terms, small: bool) -> Talk[Terms]:
     """If an index names all candidates and they are few, only those."""
     source, given = "", list[str]()
     if parts.ids is not None:
@@ -124,13 +148,34 @@ def _narrowed(parts: Terms) -> Talk[Terms]:
     elif parts.causes is not None:
         source, given = _BY_CAUSE, list(parts.causes)
     elif len(parts.states) == 1 and parts.states <= {*_UNDER_WAY}:
-        source = "" if (yield from is_small()) else _UNDER_WAY[next(iter(parts.states))]
+        source = "" if small else _UNDER_WAY[next(iter(parts.states))]
     elif parts.states and parts.states <= {"failed", "cancelled"}:
         source, given = _RARE, sorted(parts.states)
+        if parts.queue is not None:
+            source, given = _RARE_OF_A_QUEUE, [parts.queue[0], *given]
+    if parts.finished and source in ("", _RARE):
+        return (yield from _by_their_end(parts))
     if not source:
         return parts
     ((count,),) = yield f"select count(*) from ({source.format('$1')} limit {FEW + 1}) as few", (given,)
     return parts if count > FEW else terms.narrowed(parts, source, given)
+
+
+def _by_their_end(parts: Terms) -> Talk[Terms]:
+    """If few have ended in the time that is asked for, only those."""
+    which = terms.ended(parts.finished)
+    if len(parts.states) == 1 and "succeeded" not in parts.states:
+        which += f" and {terms.RARE.format(state=next(iter(parts.states)))}"
+    # Every parameter must be named somewhere.
+    named = terms.ended(" and ".join(parts.where.parts))
+    ((count,),) = yield (
+        f"select count(*) from (select from treadle.job_history as job where {which} and (({named}) or true) "
+        f"limit {FEW + 1}) as few",
+        tuple(parts.where.parameters),
+    )
+    return (
+        parts if count > FEW else terms.narrowed(parts, f"select job.id from treadle.job_history as job where {which}")
+    )
 
 
 def is_small() -> Talk[bool]:
@@ -139,15 +184,24 @@ def is_small() -> Talk[bool]:
     return bool(small)
 
 
-class _Walk:
+def begin(time: Time) -> Talk[tuple[float, bool]]:
+    """The time, and whether the table of live jobs is small."""
+    ((now, small),) = yield (
+        f"select date_part('epoch', {sql.NOW}), pg_relation_size('treadle.job') < {SMALL_FOR_SCANS}",
+        (time[0],),
+    )
+    return round(time[0], 6) if time[0] is not None else float(now), bool(small)
+
+
+class Walk:
     """From the newest row to the oldest, both tables side by side, a stretch of ids at a time."""
 
-    def __init__(self, parts: Terms, below: str) -> None:
+    def __init__(self, parts: Terms, below: str, longest: float = LONGEST) -> None:
         self._parts = parts
         self._ids = None if parts.ids is None else rows.ids_of(parts.ids)
         self.below = below
         self._size = min(STRETCH, FIRST_STRETCH)
-        self._until = clock.monotonic() + LONGEST
+        self._until = clock.monotonic() + longest
         self.looked_at = 0
         self.over = False
         self.cut_short = False
@@ -186,7 +240,7 @@ class _Walk:
             f"(select {columns}, job.id as place from {table} as job where {which(condition)} "
             f"order by job.id desc {some})"
             for columns, table, which, states in (
-                (_JOB, "treadle.job", terms.live, _LIVE),
+                (_JOB, "treadle.job", terms.live, LIVE),
                 (_HISTORY, "treadle.job_history", terms.ended, terms.ENDED),
             )
             if parts.states & states
@@ -198,10 +252,12 @@ class _Walk:
         return found
 
 
-def _matching(found: Iterable[Row], rest: Filter, now: float) -> list[tuple[Row, Job]]:
+def matching(found: Iterable[Row], rest: Filter, now: float) -> list[tuple[Row, Job]]:
     jobs = [(row, rows.job_of(row)) for row in found]
     if not rest.terms:
         return jobs
+    from ...core.view import row_of  # for whoever reads
+
     return [(row, job) for row, job in jobs if filters.matches(rest, row_of(job, stuck=False), now)]
 
 
@@ -215,7 +271,7 @@ def _soonest(query: Query, parts: Terms, now: float) -> Talk[Page]:
     condition = " and ".join(where.parts)
     limit = MOST_LOOKED_AT if parts.rest.terms else query.limit + 1
     pieces: list[str] = []
-    if parts.states & _LIVE:
+    if parts.states & LIVE:
         pieces.append(
             f"(select {_JOB}, job.run_at as at from treadle.lane as lane cross join lateral (select job.* from "
             "treadle.job as job where job.queue = lane.queue and job.priority = lane.priority "
@@ -232,7 +288,7 @@ def _soonest(query: Query, parts: Terms, now: float) -> Talk[Page]:
         return Page(jobs=[])
     both = " union all ".join(pieces)
     found = yield f"select * from ({both}) as found order by at, seq limit {limit}", tuple(where.parameters)
-    page = _matching([tuple(row)[:-1] for row in found], parts.rest, now)[: query.limit + 1]
+    page = matching([tuple(row)[:-1] for row in found], parts.rest, now)[: query.limit + 1]
     shown = page[: query.limit]
     more = len(page) > query.limit
     return Page(
@@ -240,38 +296,3 @@ def _soonest(query: Query, parts: Terms, now: float) -> Talk[Page]:
         next=f"{shown[-1][1].run_at!r}/{shown[-1][0][0]}" if more else None,
         newest_only=MOST_LOOKED_AT if parts.rest.terms and len(found) >= limit else None,
     )
-
-
-# Numbers -------------------------------------------------------------------------------------------------------------
-
-
-def count(filter: Filter, cap: int, time: Time) -> Talk[dict[State, int]]:
-    now = yield from the_time(time)
-    parts = terms.take_apart(filter, time, now)
-    counts: dict[State, int] = {}
-    if parts.rest.terms:
-        walk = _Walk((yield from _narrowed(parts)), _NEWEST)
-        while not walk.over:
-            found = yield from walk.stretch(STRETCH)
-            for _, job in _matching(found, parts.rest, now):
-                counts[job.state] = counts.get(job.state, 0) + 1
-        return {state: min(cap, number) for state, number in counts.items()}
-    if parts.ids is not None:  # as text, an id has no index
-        where = Where([*parts.where.parts], [*parts.where.parameters])
-        where.parts.append(f"job.id = any ({where.add(rows.ids_of(parts.ids))}::uuid[])")
-        parts = msgspec.structs.replace(parts, where=where)
-    under_way = parts.states & {*_UNDER_WAY} if parts.ids is None else frozenset[str]()
-    small = not under_way or (yield from is_small())
-    every = parts
-    for state in sorted(parts.states & frozenset(STATES)):
-        parts = terms.narrowed(every, _UNDER_WAY[state], []) if state in under_way and not small else every
-        condition = " and ".join(parts.where.parts)
-        table, which = ("treadle.job_history", terms.ended) if state in terms.ENDED else ("treadle.job", terms.live)
-        ((number,),) = yield (
-            f"select count(*) from (select from {table} as job where {terms.in_state(state)} and {which(condition)} "
-            f"limit {int(cap)}) as found",
-            tuple(parts.where.parameters),
-        )
-        if number:
-            counts[State(state)] = number
-    return counts

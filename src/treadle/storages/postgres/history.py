@@ -74,16 +74,22 @@ class PostgresHistory:
         queue: str | None = None,
         task: str | None = None,
     ) -> Sequence[Rollup]:
+        if not rows.is_text(queue, task):
+            return []
         found: list[Rollup] = await self._read(lambda: rollups(resolution, since, until, queue, task))
         return found
 
     async def readings(
         self, resolution: int, since: float, until: float | None = None, *, pod: str | None = None
     ) -> Sequence[Reading]:
+        if not rows.is_text(pod):
+            return []
         found: list[Reading] = await self._read(lambda: readings(resolution, since, until, pod))
         return found
 
     async def timeline(self, job_id: str) -> Sequence[Event]:
+        if not rows.is_text(job_id):
+            return []
         found: list[Event] = await self._read(lambda: timeline(job_id))
         return found
 

@@ -92,12 +92,14 @@ class PostgresLimits:
 
     async def drain_limit(self, scope: str) -> bool:
         now = self._now()
-        return await self._desks.mine().slow.run(lambda: drain(scope, now))
+        return rows.is_text(scope) and await self._desks.mine().slow.run(lambda: drain(scope, now))
 
     async def remove_limit(self, scope: str, *, line: AuditLine | None = None) -> bool:
         statement = "delete from treadle.rate_limit where scope = $1::text returning 1"
         now = self._now()
-        return await self._desks.mine().slow.run(lambda: _remove(statement, (scope,), line, now))
+        return rows.is_text(scope) and await self._desks.mine().slow.run(
+            lambda: _remove(statement, (scope,), line, now)
+        )
 
     async def seize(self, name: str, owner: str, ttl: float) -> Lock:
         _, steady, boot = self._time()
@@ -108,7 +110,9 @@ class PostgresLimits:
             "delete from treadle.named_lock where name = $1::text and owner = coalesce($2::text, owner) returning 1"
         )
         now = self._now()
-        return await self._desks.mine().slow.run(lambda: _remove(statement, (name, owner), line, now))
+        return rows.is_text(name, owner) and await self._desks.mine().slow.run(
+            lambda: _remove(statement, (name, owner), line, now)
+        )
 
     async def locks(self) -> Sequence[Lock]:
         _, steady, boot = self._time()

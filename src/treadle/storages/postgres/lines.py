@@ -29,11 +29,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, TypeVar
 
-from ...core.errors import StorageTimeout, StorageUnavailable
+from ...core.errors import ReadOnly, StorageTimeout, StorageUnavailable
 from . import connect
-from .connect import Again, Connection, Held, Lost, Target
+from .connect import Again, Connection, Held, Lost, StandsBy, Target
 from .sql import Schema
-from .talk import COPY, BadValue, Taken, Talk
+from .talk import COPY, BadValue, Taken, Talk, only_reading
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -97,12 +97,14 @@ class Line:
     async def run(self, make: Callable[[], Talk[T]], *, repeat: bool = True) -> T:
         """Hold a talk, within the deadline. `make` begins it anew if it must be repeated."""
         begun = time.monotonic()
-        trouble: list[str] = []
+        trouble: list[Lost] = []
         self.callers += 1
         try:
             async with asyncio.timeout(self._deadline), self._lock:
                 return await self._run(make, begun + self._deadline / 2 if repeat else begun, trouble)
         except TimeoutError:
+            if trouble and not trouble[-1].passing:
+                raise trouble[-1] from None  # the last that was heard: it will not pass, however slow the next try was
             reason = f" ({trouble[-1]})" if trouble else ""
             raise StorageTimeout(f"PostgreSQL did not answer within {self._deadline:g} s{reason}") from None
         except Taken as error:
@@ -134,17 +136,25 @@ class Line:
         connection, self._connection = self._connection, None
         self._closing = loop.create_task(connect.close(connection))
 
-    async def _run(self, make: Callable[[], Talk[T]], until: float, trouble: list[str]) -> T:
+    async def _run(self, make: Callable[[], Talk[T]], until: float, trouble: list[Lost]) -> T:
         tries = 0
         while True:
             try:
                 connection = await self._connected()
-                answer = await carry(connection, make(), self._schema)
+                bare = self._target.read_only is not True or not self._target.pooled
+                answer = await carry(connection, make() if bare else only_reading(make()), self._schema)
                 self._pause = 0.0
                 return answer
+            except StandsBy as error:
+                self._drop()
+                if self._target.read_only:
+                    raise ReadOnly("this storage can only be read: it is opened so, or a standby") from error
+                trouble.append(error)
+                if time.monotonic() >= until:
+                    raise
             except Lost as error:
                 self._drop()
-                trouble.append(str(error))
+                trouble.append(error)
                 if time.monotonic() >= until:
                     raise
             except Again as error:

@@ -68,6 +68,12 @@ def check_server() -> Talk[None]:
         raise StorageUnavailable(f"this is PostgreSQL {number // 10_000}, and Treadle needs 14 or newer")
 
 
+def is_writable() -> Talk[bool]:
+    """A standby can be read, and so can a server or a session whose transactions only read."""
+    ((found,),) = yield "select not (pg_is_in_recovery() or current_setting('transaction_read_only')::boolean)", ()
+    return bool(found)
+
+
 def status(schema: Schema) -> Talk[SchemaStatus]:
     current, _ = yield from _applied(schema)
     return _status(current)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ...core.audit import AuditLine
 from ...core.mute import Mute
-from . import audit, sql
+from . import audit, rows, sql
 from .desk import Desks
 from .talk import BEGIN, COMMIT, Talk
 
@@ -41,7 +41,7 @@ class PostgresMutes:
 
     async def unmute(self, cause: str, *, line: AuditLine | None = None) -> bool:
         now = self._now()
-        return await self._desks.mine().slow.run(lambda: end(cause, line, now))
+        return rows.is_text(cause) and await self._desks.mine().slow.run(lambda: end(cause, line, now))
 
 
 def mutes(now: float | None) -> Talk[list[Mute]]:

@@ -11,7 +11,7 @@ from ...core.job import Change, State
 from ...core.operation import Operation
 from ...core.retention import CHUNK
 from ...ports import Applied, Pruned
-from . import failures, operations, retention
+from . import failures, operations, retention, rows
 from .cluster import Time
 from .desk import Desks
 from .news import News
@@ -29,6 +29,8 @@ class Operating:
         self, *, queue: str | None = None, task: str | None = None, limit: int = 50, most: int = LOOKED_AT
     ) -> Failures:
         now = self._now()
+        if not rows.is_text(queue, task):
+            return Failures(groups=(), looked_at=0)
         found: Failures = await self._read(lambda: failures.failures(queue, task, limit, most, now))
         return found
 
@@ -37,6 +39,8 @@ class Operating:
         return await self._desks.mine().slow.run(lambda: operations.save(operation, expected, moment))
 
     async def operation(self, id: str) -> Operation | None:
+        if not rows.is_text(id):
+            return None
         found: Operation | None = await self._read(lambda: operations.get(id))
         return found
 
@@ -64,6 +68,8 @@ class Operating:
         await self._desks.mine().slow.run(lambda: operations.note(lines, moment))
 
     async def audit(self, limit: int = 100, before: str | None = None) -> Sequence[AuditLine]:
+        if not rows.is_text(before):
+            return []
         found: list[AuditLine] = await self._read(lambda: operations.audit_lines(limit, before))
         return found
 

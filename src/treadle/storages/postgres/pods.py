@@ -10,13 +10,16 @@ from typing import Any, Final
 from ...core.balance import Share
 from ...core.pod import Wish
 from ...core.warnings import DueTask
-from . import sql
+from . import rows, sql
 from .cluster import LIVE, STEADY, Time
 from .desk import Desks
 from .news import News
 from .talk import BEGIN, COMMIT, Talk
 
 MOST_COUNTED: Final = 1_000
+# In all lanes together, if they are many, and in each of them.
+MOST_LOOKED_AT: Final = 5_000
+LEAST_LOOKED_AT: Final = 100
 
 _ORDER: Final = f"""
 update treadle.pod
@@ -51,7 +54,7 @@ cross join lateral (
     from treadle.job as j
     where j.queue = l.queue and j.priority = l.priority and j.run_at <= {sql.NOW}
     order by j.run_at, j.seq
-    limit {MOST_COUNTED}
+    limit (select least({MOST_COUNTED}, greatest({LEAST_LOOKED_AT}, {MOST_LOOKED_AT} / count(*))) from treadle.lane)
 ) as s
 where s.state = 'ready'
 group by l.queue, s.task
@@ -69,6 +72,8 @@ class PostgresPods:
     _read: Callable[[Callable[[], Talk[Any]]], Coroutine[Any, Any, Any]]
 
     async def order_pod(self, pod: str, wish: Wish | None, *, stacks: bool = False, by: str | None = None) -> bool:
+        if not rows.is_text(pod):
+            return False
         moment = self._time()
         done = await self._desks.mine().slow.run(lambda: order(pod, wish, stacks, by, moment))
         if done:

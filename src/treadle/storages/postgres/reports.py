@@ -105,11 +105,12 @@ class PostgresReports:
         return await self._desks.mine().slow.run(lambda: report(reports, now)) if reports else []
 
     async def progress(self, job_ids: Sequence[str]) -> Sequence[Reported]:
-        found: list[Reported] = await self._read(lambda: progress(job_ids)) if job_ids else []
+        known = [id for id in job_ids if rows.is_id(id)]
+        found: list[Reported] = await self._read(lambda: progress(known)) if known else []
         return found
 
     async def checkpoint(self, job_id: str) -> Checkpoint | None:
-        found: Checkpoint | None = await self._read(lambda: checkpoint(job_id))
+        found: Checkpoint | None = await self._read(lambda: checkpoint(job_id)) if rows.is_id(job_id) else None
         return found
 
     async def record_logs(self, lines: Sequence[LogLine]) -> None:
@@ -117,7 +118,7 @@ class PostgresReports:
             await self._desks.mine().slow.run(lambda: record_logs(lines))
 
     async def logs(self, job_id: str, after: int = 0, limit: int = 1000) -> Sequence[LogLine]:
-        found: list[LogLine] = await self._read(lambda: logs(job_id, after, limit))
+        found: list[LogLine] = await self._read(lambda: logs(job_id, after, limit)) if rows.is_id(job_id) else []
         return found
 
 

@@ -55,7 +55,7 @@ returning id::text
 # what the power loss brings back is removed by the next pass: nobody waits for the disk.
 PLANNING: Final = (
     "select set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), "
-    "set_config('synchronous_commit', 'off', true)",
+    "set_config('enable_sort', 'off', true), set_config('synchronous_commit', 'off', true)",
     (),
 )
 _START: Final = (-50_000_000_000_000_000, "00000000-0000-0000-0000-000000000000")

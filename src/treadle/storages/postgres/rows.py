@@ -122,6 +122,14 @@ def ids_of(ids: Iterable[str]) -> list[str]:
 _is_id: Final = re.compile("[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}").fullmatch
 
 
+_unstorable: Final = re.compile("[\x00\ud800-\udfff]").search
+
+
+def is_text(*texts: str | None) -> bool:
+    """Whether the database could hold them. What it cannot hold is nowhere in it, and need not be asked for."""
+    return all(text is None or _unstorable(text) is None for text in texts)
+
+
 def is_id(text: str) -> bool:
     return _is_id(text) is not None
 

@@ -12,7 +12,7 @@ from ...core import schedule as scheduling
 from ...core.audit import AuditLine
 from ...core.firing import RECORDS_KEPT, Fire, Fired, FireRecord
 from ...core.schedule import Progress, Schedule
-from . import audit, insert, sql
+from . import audit, insert, rows, sql
 from .desk import Desks
 from .news import News
 from .talk import BEGIN, BRIEFLY, COMMIT, Row, Talk
@@ -77,7 +77,7 @@ class PostgresSchedules:
         return fired
 
     async def fires(self, name: str, limit: int = 100) -> Sequence[FireRecord]:
-        found: list[FireRecord] = await self._read(lambda: fires(name, limit))
+        found: list[FireRecord] = await self._read(lambda: fires(name, limit)) if rows.is_text(name) else []
         return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Final, TypeVar
 
-from ...core.errors import StorageTimeout
+from ...core.errors import StorageTimeout, StorageUnavailable
 from ...core.filter import Filter
 from ...core.job import Change, Job, NewJob, QueueChange, State
 from ...core.pod import Pod, PodCard, PodStats
@@ -28,13 +28,13 @@ from ...ports import (
     Inserted,
     Page,
     Query,
+    ReadOnlyChoice,
     RunReport,
     SchemaStatus,
     Wake,
     Want,
 )
-from ..depths import Depths
-from . import apply, borrow, claim, cluster, facts, find, insert, migrations, sql, tally, transact
+from . import apply, borrow, claim, cluster, counts, facts, find, insert, migrations, sql, tally, transact
 from .answers import PostgresAnswers
 from .borrow import BorrowedAsync, BorrowedConnection, Lender
 from .catalog import Catalog
@@ -98,7 +98,7 @@ class PostgresStorage(
         call_deadline: float = 10.0,
         readers: int = 2,
         auto_migrate: bool = False,
-        read_only: bool = False,
+        read_only: ReadOnlyChoice = False,
     ) -> None:
         self.schema_name: Final = schema
         self._schema = Schema(schema)
@@ -110,7 +110,7 @@ class PostgresStorage(
         self._desks = Desks(self._desk(readers))
         self._signals = Signals(Target(listen_url or url, f"treadle wake {schema}"), self._schema)
         self._lanes = Lanes()
-        self._depths: Depths[tally.Lane] = Depths()
+        self._tally: Final = tally.Tally()
         self._ensured: set[tuple[str, int]] = set()
         self._suspects: dict[str, float] = {}  # tokens of claims that were not answered → when
         self._lender = Lender(self._schema, self._time, self._tell, self._new_lanes)
@@ -134,9 +134,12 @@ class PostgresStorage(
         self._desks.open()
         try:
             await self._read(migrations.check_server)
-            if self._auto_migrate and (await self._read(lambda: migrations.look(self._schema))).pending:
+            writable = self._target.read_only is False or await self.is_writable()
+            if self._auto_migrate and writable and (await self._read(lambda: migrations.look(self._schema))).pending:
                 await self.migrate()
             if await self._read(lambda: migrations.check(self._schema)):
+                if not writable:
+                    raise StorageUnavailable(f"there is no schema {self.schema_name} yet, and nothing can be written")
                 await self.migrate()
             self._lender.identity = await self._read(migrations.identity)
         except BaseException:
@@ -368,8 +371,10 @@ class PostgresStorage(
         return await self._read(lambda: find.get(ids, now))
 
     async def find(self, query: Query) -> Page:
-        moment = self._time()
-        return await self._read(lambda: find.find(query, moment))
+        finding = find.Finding(query, self._time())
+        while finding.page is None:
+            await self._read(finding.step)
+        return finding.page
 
     async def time(self) -> float:
         moment = self._time()
@@ -377,11 +382,11 @@ class PostgresStorage(
 
     async def count(self, filter: Filter, cap: int = 10_000) -> Mapping[State, int]:
         moment = self._time()
-        return await self._read(lambda: find.count(filter, cap, moment))
+        return await self._read(lambda: counts.count(filter, cap, moment, self._tally))
 
     async def queues(self) -> Sequence[QueueStats]:
         now = self._now()
-        return await self._read(lambda: tally.queues(now, self._depths))
+        return await self._read(lambda: tally.queues(now, self._tally))
 
     async def pods(self) -> Sequence[Pod]:
         moment = self._time()
@@ -391,6 +396,9 @@ class PostgresStorage(
 
     async def facts(self) -> Sequence[Fact]:
         return await self._read(lambda: facts.facts(self._schema, self._target.pooled is True, self.signals_work))
+
+    async def is_writable(self) -> bool:
+        return await self._read(migrations.is_writable)
 
     async def backup(self, path: str) -> None:
         raise ValueError(f"a PostgreSQL storage is backed up by its own tools: pg_dump --schema={self.schema_name}")

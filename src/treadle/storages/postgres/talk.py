@@ -39,3 +39,24 @@ class BadValue(ValueError):
 
 class Taken(Exception):
     """Somebody else's open transaction holds what this statement needs."""
+
+
+def only_reading(talk: Talk[T]) -> Talk[T]:
+    """The talk in one transaction in which the server writes nothing: for who may only read, on a pooler's connection,
+    which cannot be told so once and for all."""
+    yield "begin transaction read only", ()
+    try:
+        ask = next(talk)
+        while True:
+            try:
+                rows = [] if ask in (BEGIN, COMMIT) else (yield ask)
+            except (BadValue, Taken) as error:
+                ask = talk.throw(error)
+            else:
+                ask = talk.send(rows)
+    except StopIteration as stop:
+        answer: T = stop.value
+    finally:
+        talk.close()
+    yield COMMIT
+    return answer

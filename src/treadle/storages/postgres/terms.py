@@ -35,6 +35,12 @@ _TIMES: Final = {
     "finished": "{finished_at}",
 }
 _NUMBERS: Final = {"priority": "job.priority", "attempt": "job.attempt"}
+# Written as a range, so that the order below is not taken for that of the end alone: that has an index, too, and a
+# planner that takes it passes over all that has succeeded.
+RARE: Final = "job.state >= '{state}' and job.state <= '{state}' and job.state <> 'succeeded'"
+RARE_NEWEST: Final = "job.state desc, job.finished_at desc"
+# What an index has: of live jobs the order of the lanes, of ended ones when they ended.
+_KINDS: Final = {"queue": "lanes", "priority": "lanes", "due": "due", "finished": "ended"}
 # The states in which a condition can hold at all.
 _STATES_OF: Final = {
     "retrying": frozenset({"scheduled"}),
@@ -65,13 +71,22 @@ class Terms(Struct, frozen=True):
     ids: tuple[str, ...] | None  # all candidates, if ids are given
     tags: tuple[str, ...] | None  # one of these is on every candidate
     causes: tuple[str, ...] | None  # every candidate failed for one of these
+    lanes: tuple[str, ...] = ()  # of the conditions, those on what a lane is: queue and priority
+    due: tuple[str, ...] = ()  # those on run_at
+    ended: tuple[str, ...] = ()  # those on finished_at
+    finished: str = ""  # one of those, if it must hold
+    since: float = -math.inf  # none was made earlier, so that none has ended earlier
+    in_lanes: bool = False  # nothing is asked of a claimable job but what the order of the lanes tells
+    by_age: bool = False  # what is asked of a claimable job has nothing to do with lanes
+    queue: tuple[str, str] | None = None  # the name of the one queue, and the condition that says so
+    queues: tuple[str, ...] | None = None  # nothing is asked but the state, and one of these queues if there are any
     narrowed: bool = False  # the conditions name the candidates one by one
 
 
-def narrowed(parts: Terms, source: str, given: list[str]) -> Terms:
-    """Only those whose ids the statement has. In it, {0} is what is given."""
+def narrowed(parts: Terms, source: str, given: list[str] | None = None) -> Terms:
+    """Only those whose ids the statement has. In it, {0} is what is given, if anything is."""
     where = Where([*parts.where.parts], [*parts.where.parameters])
-    where.parts.append(f"job.id in ({source.replace('{0}', where.add(given))})")
+    where.parts.append(f"job.id in ({source if given is None else source.replace('{0}', where.add(given))})")
     return msgspec.structs.replace(parts, where=where, narrowed=True)
 
 
@@ -99,6 +114,10 @@ def take_apart(filter: Filter, time: Time, now: float) -> Terms:
     ids: tuple[str, ...] | None = None
     tags: tuple[str, ...] | None = None
     causes: tuple[str, ...] | None = None
+    queue: tuple[str, str] | None = None
+    finished = ""
+    since = -math.inf
+    kinds: dict[str, list[str]] = {"lanes": [], "due": [], "ended": []}
     for term in filter.terms:
         condition = _condition(where, term, now)
         if condition is None:
@@ -106,6 +125,12 @@ def take_apart(filter: Filter, time: Time, now: float) -> Terms:
             where.parts += _implied(where, term)
         else:
             where.parts.append(condition)
+            if kind := _KINDS.get(term.key):
+                kinds[kind].append(condition)
+                if term.key == "queue" and not term.negated and len(term.values) == 1 and not term.values[0].op:
+                    queue = (term.values[0].text, condition)
+            elif term.key in ("created", "age") and not term.negated:
+                since = max(since, min(filters.interval(term.key, value, now).low for value in term.values))
         if term.negated:
             if term.key == "state":
                 states -= {value.text for value in term.values}
@@ -113,6 +138,9 @@ def take_apart(filter: Filter, time: Time, now: float) -> Terms:
             states &= {value.text for value in term.values}
         elif term.key == "is":
             states &= frozenset[str]().union(*(_STATES_OF.get(value.text, states) for value in term.values))
+        elif term.key == "finished":
+            states &= ENDED
+            finished = condition or finished
         elif term.key == "id" and all(value.op == "" for value in term.values):
             named = tuple(value.text for value in term.values)
             ids = named if ids is None else tuple(set(ids) & set(named))
@@ -122,7 +150,39 @@ def take_apart(filter: Filter, time: Time, now: float) -> Terms:
             states &= {"failed"}
             if all(value.op == "" for value in term.values):
                 causes = tuple(value.text for value in term.values)
-    return Terms(where, Filter(tuple(rest)), states, ids, tags, causes)
+    return Terms(
+        where,
+        Filter(tuple(rest)),
+        states,
+        ids,
+        tags,
+        causes,
+        lanes=tuple(kinds["lanes"]),
+        due=tuple(kinds["due"]),
+        ended=tuple(kinds["ended"]),
+        finished=finished,
+        since=since,
+        in_lanes=all(_is_in_lanes(term) for term in filter.terms),
+        by_age=not kinds["lanes"] and not all(term.key == "is" or _is_in_lanes(term) for term in filter.terms),
+        queue=queue,
+        queues=_queues(filter),
+    )
+
+
+def _is_in_lanes(term: Term) -> bool:
+    if term.key == "is":
+        return not term.negated and all(value.text == "due" for value in term.values)
+    return term.key in ("state", "queue", "priority", "due")
+
+
+def _queues(filter: Filter) -> tuple[str, ...] | None:
+    """The queues that are asked for, if nothing else is but states; none are all of them."""
+    named = [term for term in filter.terms if term.key != "state"]
+    if not named:
+        return ()
+    if len(named) != 1 or named[0].key != "queue" or named[0].negated or any(each.op for each in named[0].values):
+        return None
+    return tuple(value.text for value in named[0].values)
 
 
 def _condition(where: Where, term: Term, now: float) -> str | None:

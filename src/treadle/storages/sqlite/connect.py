@@ -8,6 +8,7 @@ from typing import Final, Literal
 from urllib.parse import quote
 
 from ...core.errors import StorageUnavailable
+from . import files
 
 Synchronous = Literal["full", "normal"]
 OLDEST_SQLITE: Final = (3, 35, 0)
@@ -52,8 +53,10 @@ def to_read(path: str) -> sqlite3.Connection:
 
 
 def _connect(path: str, mode: Literal["rw", "ro"]) -> sqlite3.Connection:
+    # Where nobody can write, SQLite cannot make what it keeps beside a file; nor does it need to.
+    still = mode == "ro" and files.is_still(path)
     db = sqlite3.connect(
-        f"file:{quote(path)}?mode={mode}",
+        f"file:{quote(path)}?mode={mode}{'&immutable=1' if still else ''}",
         uri=True,
         # Who waits to write, for how long and holding what is decided in `writer`. A reader has to wait only while
         # somebody else opens or closes the file as its first or last user.
@@ -109,6 +112,11 @@ def explained(error: BaseException, path: str) -> BaseException:
         text = f"{path} is damaged ({error}): restore a backup, or see what `pragma integrity_check` says"
     elif is_full(error):
         text = f"there is no room for {path}: {error}"
+    elif code_of(error) & 0xFF in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN) and not files.may_write(path):
+        text = (
+            f"{path} may not be written by this user, and can be read only while somebody else has it open: start a "
+            "worker first, or allow writing to its directory"
+        )
     elif code_of(error) in _FSYNC_FAILED:
         text = f"the disk failed to keep {path} ({error}): what was written last is uncertain, restart on a sound disk"
     else:

@@ -63,12 +63,30 @@ def check(path: str, *, read_only: bool) -> None:
         if not exists:
             raise StorageUnavailable(f"there is no file {path}")
         return
+    if why := _why_not(path):
+        raise StorageUnavailable(why)
+
+
+def may_write(path: str) -> bool:
+    """Whether a file that is there may be written by this user, and what SQLite keeps beside it."""
+    return not os.path.exists(path) or not _why_not(path)
+
+
+def is_still(path: str) -> bool:
+    """Whether a database cannot change: its file system is read-only, and no log is left to be read with it."""
+    directory = os.path.dirname(path)
+    return bool(os.statvfs(directory).f_flag & os.ST_RDONLY) and not os.path.exists(f"{path}-wal")
+
+
+def _why_not(path: str) -> str:
+    directory = os.path.dirname(path)
     if os.statvfs(directory).f_flag & os.ST_RDONLY:
-        raise StorageUnavailable(f"{directory} is on a read-only file system")
+        return f"{directory} is on a read-only file system"
     if not os.access(directory, os.W_OK | os.X_OK):
-        raise StorageUnavailable(f"{directory} may not be written to: SQLite keeps files beside the database there")
-    if exists and not os.access(path, os.R_OK | os.W_OK):
-        raise StorageUnavailable(f"{path} may not be read and written by this user")
+        return f"{directory} may not be written to: SQLite keeps files beside the database there"
+    if os.path.lexists(path) and not os.access(path, os.R_OK | os.W_OK):
+        return f"{path} may not be read and written by this user"
+    return ""
 
 
 def file_system(path: str) -> str:

@@ -19,9 +19,8 @@ from ...core import filter as filters
 from ...core import keeping
 from ...core.filter import Filter
 from ...core.job import Job
-from ...core.view import row_of
 from ...ports import Clock, Page, Query
-from . import places, rows, terms
+from . import places, rows, soonest, terms
 from .rows import Database, RowTuple
 from .sql import JOB_COLUMNS, statement
 from .terms import Condition, Terms
@@ -54,12 +53,16 @@ class Walk:
         self._until = time.monotonic() + LONGEST
         self.looked_at = 0
         self.cut_short = False
+        self._high = 0  # where the stretch begins that is looked at
         self.place: int | None = None  # from the newest down to this row, all were looked at
 
-    def is_late(self) -> bool:
-        """Whether even the looking at what was found has taken too long."""
-        if time.monotonic() > self._until + LONGEST:
+    def is_late(self, seq: int, seen: int) -> bool:
+        """Whether the time is up while Python looks at what was found: it has come as far as to this row, by way of so
+        many others."""
+        if not self.cut_short and time.monotonic() > self._until:
             self.cut_short = True
+            self.looked_at = max(seen, self.looked_at + self._high - seq if self._high else 0)
+            self.place = seq
         return self.cut_short
 
     def newest(self, below: int | None, places: Condition | None = None) -> Iterator[RowTuple]:
@@ -112,7 +115,9 @@ class Walk:
             if self.is_enough():
                 return
             low = max(0, high - STRETCH)
+            self._high = high
             yield low, high
+            self._high = 0
             self.looked_at += high - low
             self.place = high = low
 
@@ -122,12 +127,14 @@ class Walk:
         for low, high in self._stretches(None):
             yield from self._db.execute(sql, (now, low, high, *self._where.parameters)).fetchall()
 
-    def few_counts(self, source: Condition, now: float) -> Iterator[tuple[str, int]]:
+    def few_counts(self, source: Condition, now: float, tag: str | None = None) -> Iterator[tuple[str, int]]:
+        """How many of the rows that an index names; of those with the tag, if one is asked for."""
+        where = self._where if tag is None else terms.joined((self._where, terms.tagged(tag)))
         sql = (
             f"select {SEEN}, count(*) from treadle_job as job not indexed where job.seq in ({source.sql}) "
-            f"and {self._where.sql} group by 1"
+            f"and {where.sql} group by 1"
         )
-        yield from self._db.execute(sql, (now, *source.parameters, *self._where.parameters)).fetchall()
+        yield from self._db.execute(sql, (now, *source.parameters, *where.parameters)).fetchall()
 
     def tagged_counts(self, tag: str, now: float) -> Iterator[tuple[str, int]]:
         sql = f"select {SEEN}, count(*) {_TAGGED} and {self._where.sql} group by 1"
@@ -166,16 +173,10 @@ class Walk:
             found = heapq.nsmallest(most, [*found, *_with_a_time(self._db.execute(sql, given))])
         return self._in_order(found)
 
-    def upcoming(self, parts: Terms, after: Place, now: float) -> Iterator[RowTuple]:
-        """Claimable jobs of many tasks by their run_at: each task's own order is stored, and they are merged."""
-        heads = [
-            (queue, task, priority)
-            for queue in places.queues(self._db, parts)
-            for task, priority, *_ in self._db.execute(statement("claim_heads"), (queue, now)).fetchall()
-            if parts.task in (None, task)
-        ]
-        streams = [self._db.execute(statement("upcoming"), (*head, *after)) for head in heads]
-        for chunk in _chunks(heapq.merge(*map(_with_a_time, streams))):
+    def upcoming(self, parts: Terms, after: Place) -> Iterator[RowTuple]:
+        """Jobs that lie ready, or wait for their retry, by their run_at: each task's own order is stored, and they are
+        merged."""
+        for chunk in _chunks(soonest.merged(self._db, parts, after)):
             yield from self._these(chunk)
             self.looked_at += len(chunk)
             if self.is_enough():
@@ -223,15 +224,14 @@ def _soonest(db: Database, walk: Walk, query: Query, parts: Terms, now: float) -
     most = _ANY if parts.rest.terms else query.limit + 1
     if parts.tag is not None:
         return walk.few_by_time([Condition(_TAGGED, (parts.tag,))], after, most)
-    source = None if parts.retrying else few(db, parts, FEW)
+    if parts.states <= {"ready", "scheduled"} and not parts.named:
+        return walk.upcoming(parts, after)
+    source = few(db, parts, FEW)
     if source is not None:
         named = f"from treadle_job as job not indexed where job.seq in ({source.sql})"
         return walk.few_by_time([Condition(named, source.parameters)], after, most)
-    if parts.retrying:
-        pieces = places.of_state(db, "scheduled", parts)
-        return walk.few_by_time([Condition(each.rows, each.where.parameters) for each in pieces], after, most)
     if parts.states <= {"ready", "scheduled"}:
-        return walk.upcoming(parts, after, now)
+        return walk.upcoming(parts, after)
     return walk.newest_by_time(after, min(most, MOST_LOOKED_AT))
 
 
@@ -255,15 +255,16 @@ def _cursor(row: RowTuple, query: Query) -> str:
 def matching(
     db: Database, walk: Walk, candidates: Iterable[RowTuple], rest: Filter, now: float
 ) -> Iterator[tuple[RowTuple, Job]]:
-    for row in candidates:
+    from ...core.view import row_of  # for whoever reads
+
+    for seen, row in enumerate(candidates, 1):
         errors = rows.last_errors(db, [(row[0], row[-1])]) if row[-1] else {}
         job = rows.job_of(row, now, errors.get(row[0], ()))
         if job is None:
             continue
         if not rest.terms or filters.matches(rest, row_of(job, stuck=False), now):
             yield row, job
-        elif walk.is_late():
-            walk.place = row[0]
+        if rest.terms and walk.is_late(row[0], seen):
             return
 
 

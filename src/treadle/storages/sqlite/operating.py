@@ -23,6 +23,7 @@ MOST_ROUNDS: Final = 100
 
 class Operating:
     _clock: Clock
+    _causes: failures.Causes
 
     if TYPE_CHECKING:
 
@@ -35,7 +36,7 @@ class Operating:
     async def failures(
         self, *, queue: str | None = None, task: str | None = None, limit: int = 50, most: int = LOOKED_AT
     ) -> Failures:
-        return await self._read(lambda db: failures.failures(db, queue, task, limit, most))
+        return await self._read(lambda db: failures.failures(db, self._causes, queue, task, limit, most))
 
     async def save_operation(self, operation: Operation, expected: int | None) -> Operation | None:
         return await self._write(lambda db, _: operations.save(db, operation, expected, self._clock))

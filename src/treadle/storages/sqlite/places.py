@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
@@ -43,9 +44,13 @@ def _of_queue(queue: str, state: str, parts: Terms) -> Piece:
     given: tuple[Any, ...] = (queue,)
     if state in terms.ENDED:
         sql, given = "job.queue = ? and job.state = ? and job.finished_at is not null", (queue, state)
+        index = "treadle_job_ended"
+        if parts.poison:
+            sql, given = "job.queue = ? and job.state = 'failed' and job.crashes > 0", (queue,)
+            index = "treadle_job_poison"
         if parts.finished is not None:
             sql, given = f"{sql} and {parts.finished.sql}", (*given, *parts.finished.parameters)
-        return Piece("treadle_job_ended", Condition(sql, given))
+        return Piece(index, Condition(sql, given))
     sql, index = "job.queue = ? and job.state = 'ready'", "treadle_job_claim"
     if parts.retrying:
         sql, index = f"{sql} and job.attempt > 0", "treadle_job_retrying"
@@ -54,16 +59,38 @@ def _of_queue(queue: str, state: str, parts: Terms) -> Piece:
     return Piece(index, Condition(sql, given))
 
 
-def by_head(db: Database, state: str, parts: Terms, now: float) -> list[Piece]:
-    """Ready or scheduled jobs, piece by piece of one task and priority: there each of the two lies together."""
-    due = "<=" if state == "ready" else ">"
-    sql = f"job.state = 'ready' and job.queue = ? and job.task = ? and job.priority = ? and job.run_at {due} ?"
-    return [
-        Piece("treadle_job_claim", Condition(sql, (queue, task, priority, now)))
-        for queue in queues(db, parts)
-        for task, priority, *_ in db.execute(statement("claim_heads"), (queue, now)).fetchall()
-        if parts.task in (None, task) and _is_wanted(priority, parts)
-    ]
+class Heads:
+    """What lies ready, piece by piece of one task and priority. Found when first asked for, and then known."""
+
+    def __init__(self, db: Database, parts: Terms, now: float) -> None:
+        self._db = db
+        self._parts = parts
+        self._now = now
+        self._found: list[tuple[str, str, int]] | None = None
+
+    def pieces(self, state: str) -> list[Piece]:
+        """Ready or scheduled jobs: of one task and priority, each of the two lies together."""
+        due = "<=" if state == "ready" else ">"
+        sql = f"job.state = 'ready' and job.queue = ? and job.task = ? and job.priority = ? and job.run_at {due} ?"
+        if self._found is None:
+            self._found = [head[:3] for head in heads(self._db, self._parts, self._now)]
+        return [Piece("treadle_job_claim", Condition(sql, (*head, self._now))) for head in self._found]
+
+
+def heads(db: Database, parts: Terms, after: float) -> Iterator[tuple[str, str, int, Any]]:
+    """(queue, task, priority, first run_at after that) of what lies ready."""
+    for queue in queues(db, parts):
+        for task, priority, _, later in db.execute(statement("claim_heads"), (queue, after)).fetchall():
+            if parts.task in (None, task) and _is_wanted(priority, parts):
+                yield queue, task, priority, later
+
+
+def heads_of_retries(db: Database, parts: Terms, after: float) -> Iterator[tuple[str, str, Any]]:
+    """(queue, task, first run_at after that) of what waits for its retry."""
+    for queue in queues(db, parts):
+        for task, later in db.execute(statement("retry_heads"), (queue, after)).fetchall():
+            if parts.task in (None, task):
+                yield queue, task, later
 
 
 def _is_wanted(priority: int, parts: Terms) -> bool:

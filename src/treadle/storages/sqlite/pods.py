@@ -18,7 +18,7 @@ from .writer import Operation
 
 T = TypeVar("T")
 
-MOST_COUNTED: Final = 1_000
+MOST_COUNTED: Final = 100
 
 
 class PodVerbs:
@@ -104,8 +104,9 @@ def due_tasks(db: Database, now: float) -> list[DueTask]:
         counts: dict[str, int] = {}
         for task, priority, run_at, _later in db.execute(statement("claim_heads"), (queue, now)).fetchall():
             if isinstance(task, str) and isinstance(run_at, (int, float)) and run_at <= now:
-                (count,) = db.execute(statement("due_count"), (queue, task, priority, now, MOST_COUNTED)).fetchone()
-                counts[task] = min(MOST_COUNTED, counts.get(task, 0) + count)
+                enough = MOST_COUNTED - counts.get(task, 0)
+                (count,) = db.execute(statement("due_count"), (queue, task, priority, now, enough)).fetchone()
+                counts[task] = counts.get(task, 0) + count
                 oldest[task] = min(run_at, oldest.get(task, now))
         found += [DueTask(queue, task, counts[task], now - oldest[task]) for task in sorted(oldest)]
     return found

@@ -14,6 +14,7 @@ from . import connect
 
 T = TypeVar("T")
 _THREADS: Final = 2
+_NO_TEXT: Final = "Could not decode to UTF-8"
 
 
 class Readers:
@@ -43,7 +44,9 @@ class Readers:
         try:
             return self._idle.get_nowait()
         except queue.Empty:
-            return connect.to_read(self._path)
+            db = connect.to_read(self._path)
+            db.text_factory = str  # half the price of rows with many texts, as long as all of them are UTF-8
+            return db
 
     def give_back(self, db: sqlite3.Connection) -> None:
         self._idle.put(db)
@@ -72,9 +75,7 @@ class _Reading(Generic[T]):
         try:
             db = self._db = self._readers.take()
             try:
-                db.execute("begin")
-                answer = self._read(db)
-                db.execute("rollback")
+                answer = self._once(db)
             except BaseException:
                 db.close()
                 raise
@@ -86,6 +87,20 @@ class _Reading(Generic[T]):
             db.close()  # it was interrupted, perhaps too late to be noticed
         else:
             self._readers.give_back(db)
+        return answer
+
+    def _once(self, db: sqlite3.Connection) -> T:
+        db.execute("begin")
+        try:
+            answer = self._read(db)
+        except sqlite3.OperationalError as error:
+            if db.text_factory is connect.text or not str(error).startswith(_NO_TEXT):
+                raise
+            # Somebody has damaged a row: from now on its bytes are shown as such.
+            db.execute("rollback")
+            db.text_factory = connect.text
+            return self._once(db)
+        db.execute("rollback")
         return answer
 
     def interrupt(self) -> None:

@@ -27,6 +27,7 @@ from ...ports import (
     Inserted,
     Page,
     Query,
+    ReadOnlyChoice,
     RunReport,
     SchemaStatus,
     Wake,
@@ -43,6 +44,7 @@ from . import (
     cluster,
     connect,
     facts,
+    failures,
     files,
     find,
     insert,
@@ -90,13 +92,13 @@ class SQLiteStorage(
         clock: Clock | None = None,
         synchronous: Synchronous = "full",
         call_deadline: float = 10.0,
-        read_only: bool = False,
+        read_only: ReadOnlyChoice = False,
     ) -> None:
         connect.check_library()
         if synchronous not in ("full", "normal"):
             raise ValueError(f'synchronous must be "full" or "normal", not {synchronous!r}')
         self.path: Final = files.real_path(path)
-        self.read_only: Final = read_only
+        self.read_only: Final[ReadOnlyChoice] = read_only
         self._clock: Clock = clock or SystemClock()
         self._synchronous: Synchronous = synchronous
         self._deadline = call_deadline
@@ -106,6 +108,7 @@ class SQLiteStorage(
         self._life = threading.Lock()
         self._opened: Opened | None = None
         self._depths: Depths[tally.Head] = Depths()
+        self._causes = failures.Causes()
 
     # Life ------------------------------------------------------------------------------------------------------------
 
@@ -116,7 +119,7 @@ class SQLiteStorage(
         with self._life:
             if self._opened is not None:
                 return
-            if self.read_only:
+            if self.read_only is True or (self.read_only == "auto" and not files.may_write(self.path)):
                 self._opened = opening.to_read(self.path, self._signals)
             else:
                 self._opened = opening.to_write(
@@ -312,6 +315,9 @@ class SQLiteStorage(
         if writer is None:
             raise ReadOnly(f"{self.path} is opened for reading only")
         return writer
+
+    async def is_writable(self) -> bool:
+        return self._check().writer is not None
 
     async def _write(
         self, operation: Operation[T], *, urgent: bool = False, grows: bool = False, relaxed: bool = False

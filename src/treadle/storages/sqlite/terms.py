@@ -44,6 +44,13 @@ _CAUSE: Final = """(
     from treadle_job_error as last
     where last.seq = job.seq and last.n = job.error_count
 )"""
+# The jobs that one job has made, by their own index: its conditions are these, word for word.
+_CHILDREN: Final = """
+select seq from treadle_job indexed by treadle_job_parent
+where
+    instr(meta, '"treadle:parent"') and json_valid(meta)
+    and json_extract(meta, '$."treadle:parent"') = ?
+"""
 # The states in which a condition can hold at all.
 _STATES_OF: Final = {
     "retrying": frozenset({"scheduled"}),
@@ -72,6 +79,7 @@ class Terms(Struct, frozen=True):
     priorities: tuple[Interval, ...] | None  # with which priorities; None: with any
     finished: Condition | None  # when all candidates have ended
     retrying: bool  # all candidates wait for their retry
+    poison: bool  # all candidates have failed after a crash
     named: tuple[Condition, ...]  # statements for the row numbers of all candidates, by their id or a tag
     tag: str | None  # candidates must be taken from those with this tag: no condition tests it
     by_place: bool  # an index alone tells who matches
@@ -86,7 +94,7 @@ def take_apart(filter: Filter, clock: Clock) -> Terms:
     named: list[Condition] = []
     task = tag = finished = None
     priorities: tuple[Interval, ...] | None = None
-    retrying = False
+    retrying = poison = False
     for term in filter.terms:
         if tag is None and term.key == "tag" and not term.negated and _only(term) is not None:
             tag = _only(term)  # the candidates come from it: it need not be tested
@@ -110,6 +118,8 @@ def take_apart(filter: Filter, clock: Clock) -> Terms:
             queues = tuple({value.text for value in term.values})
         elif term.key in ("id", "tag"):
             named.append(_named(term))
+        elif term.key == "parent" and all(value.op == "" for value in term.values):
+            named.append(Condition(" union ".join([_CHILDREN] * len(term.values)), _texts(term)))
         elif term.key == "finished":
             states &= ENDED
             finished = condition
@@ -118,6 +128,7 @@ def take_apart(filter: Filter, clock: Clock) -> Terms:
         elif term.key == "task":
             task = _only(term) or task
         retrying = retrying or (term.key == "is" and not term.negated and _only(term) == "retrying")
+        poison = poison or (term.key == "is" and not term.negated and _only(term) == "poison")
     by_place = all(_is_of_place(term, states) for term in filter.terms)
     return Terms(
         tuple(conditions),
@@ -128,6 +139,7 @@ def take_apart(filter: Filter, clock: Clock) -> Terms:
         priorities,
         finished,
         retrying,
+        poison,
         tuple(named),
         tag,
         by_place,
@@ -147,7 +159,13 @@ def _is_of_place(term: Term, states: frozenset[str]) -> bool:
         return False
     if term.key in ("task", "priority", "due"):
         return (term.key != "task" or _only(term) is not None) and states <= {"ready", "scheduled"}
-    return term.key in ("queue", "finished") or (term.key == "is" and _only(term) in ("due", "retrying"))
+    if term.key == "is":
+        return _only(term) in ("due", "retrying", "stuck", "poison")
+    return term.key in ("queue", "finished")
+
+
+def _texts(term: Term) -> tuple[str, ...]:
+    return tuple(value.text for value in term.values)
 
 
 def _named(term: Term) -> Condition:
@@ -206,8 +224,7 @@ def _value(key: str, value: Value, clock: Clock, now: float) -> Condition | None
         return _within(_MEASURES[key], filters.interval(key, value, now))
     if key == "tag":
         if value.op == "":
-            sql = "exists (select 1 from treadle_job_tag as named where named.tag = ? and named.seq = job.seq)"
-            return Condition(sql, (value.text,))
+            return tagged(value.text)
         name = _name("tag", value)
         return Condition(f"job.seq in (select seq from treadle_job_tag where {name.sql})", name.parameters)
     if key == "cause":
@@ -217,6 +234,12 @@ def _value(key: str, value: Value, clock: Clock, now: float) -> Condition | None
     if key == "is":
         return _is(value.text, clock, now)
     return None
+
+
+def tagged(tag: str) -> Condition:
+    return Condition(
+        "exists (select 1 from treadle_job_tag as named where named.tag = ? and named.seq = job.seq)", (tag,)
+    )
 
 
 def _name(column: str, value: Value) -> Condition:
@@ -247,12 +270,13 @@ def _within(column: str, bounds: Interval) -> Condition:
 
 
 def in_state(state: str, now: float) -> Condition:
-    """A state as people read it: what is not due yet is scheduled."""
+    """A state as people read it: what is not due yet is scheduled. Written out where it is one of ours: in an index of
+    that state's jobs nobody then looks at their rows."""
     if state == "ready":
         return Condition("job.state = 'ready' and job.run_at <= ?", (now,))
     if state == "scheduled":
         return Condition("job.state = 'ready' and job.run_at > ?", (now,))
-    return Condition("job.state = ?", (state,))
+    return Condition(f"job.state = '{state}'") if state in filters.STATES else Condition("job.state = ?", (state,))
 
 
 def _is(condition: str, clock: Clock, now: float) -> Condition:
@@ -270,6 +294,7 @@ def _is(condition: str, clock: Clock, now: float) -> Condition:
         case "cancelling":
             return Condition("job.state = 'running' and job.cancel_wanted")
         case "poison":
-            return Condition("job.state = 'failed' and job.crashes >= ?", (POISON_CRASHES,))
+            # `> 0` says nothing more: it leads to the index of jobs that failed after a crash.
+            return Condition("job.state = 'failed' and job.crashes > 0 and job.crashes >= ?", (POISON_CRASHES,))
         case _:
             return Condition("job.throttles > 0")

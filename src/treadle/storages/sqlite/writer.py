@@ -227,14 +227,17 @@ class Writer:
         with self._mutex:
             if not (self._urgent or self._queue or self._closing):
                 self._mutex.wait(self._patience())
-            return self._drain(_MOST_CALLS)
+            return self._joined([])
 
-    def _drain(self, most: int) -> list[Call[Any]]:
-        group: list[Call[Any]] = []
-        for lane in (self._urgent, self._queue):
-            while lane and len(group) < most:
-                group.append(lane.popleft())
-        return group
+    def _joined(self, group: list[Call[Any]]) -> list[Call[Any]]:
+        """The group, with as many as it has room for of those who came since: the urgent ones before all others."""
+        room = _MOST_CALLS - len(group)
+        urgent: list[Call[Any]] = []
+        others: list[Call[Any]] = []
+        for waiting, taken in ((self._urgent, urgent), (self._queue, others)):
+            while waiting and len(urgent) + len(others) < room:
+                taken.append(waiting.popleft())
+        return [*urgent, *group, *others]
 
     def _patience(self) -> float:
         until_ring = _TICK if self._ring_again is None else self._ring_again - time.monotonic()
@@ -303,7 +306,7 @@ class Writer:
             pause = min(pause * 1.5, _LONGEST_PAUSE)
             self._expire(group, in_the_way)
             with self._mutex:
-                group = [*group, *self._drain(_MOST_CALLS - len(group))]
+                group = self._joined(group)
 
     def _be_durable(self, wanted: bool) -> None:
         """Whether the next commit waits for the disk. One of nothing but claims and beats need not: what power loss

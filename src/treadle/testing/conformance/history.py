@@ -8,7 +8,7 @@ from ...core import lifecycle
 from ...core.event import Event
 from ...core.job import State
 from ...core.outcome import Succeeded
-from ...core.reading import Reading
+from ...core.reading import FLEET, Depth, Reading
 from ...core.rollup import DAY, HOUR, MINUTE, Rollup, What
 from ...ports import Storage
 from ..clock import FakeClock
@@ -91,6 +91,20 @@ class Rollups(Cases):
         assert list(await storage.readings(MINUTE, 0.0, 120.0)) == [first]
         assert list(await storage.readings(MINUTE, 0.0, pod="q")) == [later]
         assert list(await storage.readings(HOUR, 0.0)) == []
+
+    async def test_what_is_opened_for_writing_can_be_written(self, storage: Storage) -> None:
+        assert await storage.is_writable()
+
+    async def test_depths_of_queues_are_kept_with_a_reading_of_no_pod(self, storage: Storage) -> None:
+        depths = {"": Depth(5, 2, 1), "mail": Depth(4, 2, 0), "ü": Depth(1, 0, 1)}
+        noted = Reading(resolution=MINUTE, at=60.0, pod=FLEET, depths=depths)
+        of_a_pod = Reading(resolution=MINUTE, at=60.0, pod="p")
+        await storage.roll_up([of_a_pod, noted])
+        assert list(await storage.readings(MINUTE, 0.0, pod=FLEET)) == [noted]
+        assert list(await storage.readings(MINUTE, 0.0)) == [noted, of_a_pod]
+        deeper = Reading(resolution=MINUTE, at=60.0, pod=FLEET, depths={"": Depth(9, 0, 0)})
+        await storage.roll_up([deeper])
+        assert list(await storage.readings(MINUTE, 0.0, pod=FLEET)) == [deeper]
 
     async def test_vitals_are_numbers_or_unknown(self, storage: Storage) -> None:
         vitals = await storage.vitals()

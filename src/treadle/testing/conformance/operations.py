@@ -16,7 +16,7 @@ from ...core.outcome import Succeeded, TimedOut
 from ...ports import Applied, Query, Storage
 from ..clock import FakeClock
 from .builders import a_token, a_unique_job, an_error, an_id, failing, near, only, want
-from .steps import Cases, a_live_pod, end, ids, look, put, start, write
+from .steps import Cases, a_live_pod, end, ids, look, put, start, take_one, write
 
 
 async def begin(storage: Storage, act: str = "cancel", text: str = "queue:default", **fields: Any) -> Operation:
@@ -287,3 +287,13 @@ class DeadLetters(Cases):
         await storage.apply([revived])
         assert await ids(storage, "cause:*") == []
         assert (await storage.failures()).groups == ()
+
+    async def test_what_fails_again_has_its_new_cause(self, storage: Storage, clock: FakeClock) -> None:
+        pod = await a_live_pod(storage)
+        failed = await end(storage, await start(storage, pod), failing(final=True, type="KeyError"))
+        assert only((await storage.failures()).groups).type == "KeyError"
+        await write(storage, lifecycle.revive(failed))
+        clock.advance(1)
+        await end(storage, await take_one(storage, pod), failing(final=True, type="OSError", message="no disk"))
+        found = only((await storage.failures()).groups)
+        assert (found.type, found.message, found.count, found.sample) == ("OSError", "no disk", 1, failed.id)

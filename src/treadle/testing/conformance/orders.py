@@ -243,4 +243,4 @@ class DueTasks(Cases):
 
     async def test_counts_stop_somewhere(self, storage: Storage) -> None:
         await put(storage, *(a_job() for _ in range(1_200)))
-        assert only(await storage.due_tasks()).count == 1_000
+        assert 100 <= only(await storage.due_tasks()).count <= 1_000

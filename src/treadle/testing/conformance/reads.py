@@ -31,6 +31,38 @@ class Get(Cases):
         assert [error.message for error in (await look(storage, job.id)).errors] == ["first", "second"]
 
 
+class Nowhere(Cases):
+    """A name that some storages cannot hold comes from outside, too: it is looked for in vain, and breaks nothing."""
+
+    async def test_what_cannot_be_stored_is_nowhere(self, storage: Storage) -> None:
+        await put(storage)
+        name = "a\0b"
+        for found in (
+            (await storage.failures(queue=name)).groups,
+            (await storage.failures(task=name)).groups,
+            await storage.rollups(60, 0.0, queue=name),
+            await storage.rollups(60, 0.0, task=name),
+            await storage.readings(60, 0.0, pod=name),
+            await storage.timeline(name),
+            await storage.progress([name]),
+            await storage.logs(name),
+            await storage.fires(name),
+            await storage.audit(before=name),
+            await storage.get([name]),
+        ):
+            assert list(found) == []
+        assert await storage.checkpoint(name) is None
+        assert await storage.operation(name) is None
+
+    async def test_what_cannot_be_stored_is_not_there_to_be_changed(self, storage: Storage) -> None:
+        name = "a\0b"
+        assert not await storage.order_pod(name, "quiet")
+        assert not await storage.drain_limit(name)
+        assert not await storage.remove_limit(name)
+        assert not await storage.free(name, None)
+        assert not await storage.unmute(name)
+
+
 class Find(Cases):
     async def test_the_newest_come_first(self, storage: Storage) -> None:
         jobs = [a_job(priority=n % 3) for n in range(5)]
@@ -107,6 +139,25 @@ class Count(Cases):
         assert (await storage.count(parse("queue:b")))[State.READY] == 2
         assert (await storage.count(parse("queue:b -tag:x")))[State.READY] == 1
         assert sum((await storage.count(parse("queue:c"))).values()) == 0
+
+    async def test_every_state_is_counted_by_queue(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        for queue in ("a", "b", "b"):
+            await end(storage, await start(storage, pod, queue=queue), Succeeded())
+            await end(storage, await start(storage, pod, queue=queue), failing(final=True))
+            await end(storage, await start(storage, pod, queue=queue), failing(after=60.0))
+            await start(storage, pod, queue=queue)
+        every = (State.SUCCEEDED, State.FAILED, State.SCHEDULED, State.RUNNING)
+        assert dict(await storage.count(parse("queue:b"))) == dict.fromkeys(every, 2)
+        assert dict(await storage.count(parse("queue:a,b"))) == dict.fromkeys(every, 3)
+        assert dict(await storage.count(parse("queue:b state:failed,running"))) == {State.FAILED: 2, State.RUNNING: 2}
+        assert dict(await storage.count(parse("-queue:b is:retrying"))) == {State.SCHEDULED: 1}
+
+    async def test_running_jobs_are_counted_by_their_arguments(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        for n in (7, 7, 8):
+            await start(storage, pod, args=f'{{"n":{n}}}')
+        assert dict(await storage.count(parse("state:running args.n:7"))) == {State.RUNNING: 2}
 
     async def test_no_count_is_higher_than_its_cap(self, storage: Storage) -> None:
         await put(storage, *(a_job() for _ in range(20)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Final
 
 from ...core import lifecycle
 from ...core.outcome import Interrupted, Succeeded
@@ -11,7 +13,9 @@ from ...ports import Storage, Wake
 from .builders import a_job
 from .steps import Cases, a_live_pod, edit, end, put, start, write
 
-PATIENCE = 5.0
+# How long a wake is waited for before it counts as lost.
+PATIENCE: Final = 5.0
+patience: Final = ContextVar("patience", default=PATIENCE)
 
 
 class Ear:
@@ -29,7 +33,7 @@ class Ear:
 
     async def hears(self, what: Callable[[Wake], bool]) -> bool:
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(patience.get()):
                 while not any(what(wake) for wake in self.heard):
                     self._changed.clear()
                     await self._changed.wait()

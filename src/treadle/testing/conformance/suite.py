@@ -33,13 +33,13 @@ from .operators import Cancel, Remove, Reschedule, Revive
 from .order import Order
 from .orders import DueTasks, Orders, Serving, Shares, Stats
 from .queues import CoolDown, Counts, Pause, Settings
-from .reads import Count, Filters, Find, Get
+from .reads import Count, Filters, Find, Get, Nowhere
 from .repeats import Repeats
 from .reports import Logs, Reports
 from .rescuing import Abandonment, Expiry, Rescue
 from .retention import Retention
 from .schedules import Definitions, Fires
-from .signals import Signals
+from .signals import PATIENCE, Signals, patience
 from .stale import Stale
 from .throttling import Throttling
 from .unique import Replacing, RevivingUnique, Uniqueness
@@ -107,6 +107,7 @@ class Suite(
     QueueRates,
     Locks,
     Get,
+    Nowhere,
     Find,
     Count,
     Filters,
@@ -146,8 +147,10 @@ class Suite(
         """The names of all cases."""
         return [name for name in dir(cls) if name.startswith("test_")]
 
-    async def run(self, case: str) -> None:
-        """Run one case without pytest's fixtures; its AssertionError, if it has one, is the caller's."""
+    async def run(self, case: str, *, wakes_within: float = PATIENCE) -> None:
+        """Run one case without pytest's fixtures; its AssertionError, if it has one, is the caller's. A wake that takes
+        longer counts as lost."""
+        patience.set(wakes_within)
         clock = FakeClock()
         storage = await self.make(clock)
         await storage.open()

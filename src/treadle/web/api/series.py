@@ -7,6 +7,8 @@ from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
+from ...core.compare import Against, Comparison
+from ...core.depth import DepthSeries
 from ...core.rollup import drain_seconds
 from ...core.series import PairSeries, ReadingView, Series
 from ..problem import Problem
@@ -28,6 +30,22 @@ class SeriesQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     since: Since = "24h"
     until: Annotated[str, Meta(max_length=40, description="A moment; left out: now.")] | None = None
     step: Annotated[str, Meta(max_length=20, description="What one point stands for: whole minutes.")] | None = None
+
+
+class DepthQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    queue: Name | None = None
+    since: Since = "24h"
+    until: Annotated[str, Meta(max_length=40, description="A moment; left out: now.")] | None = None
+    step: Annotated[str, Meta(max_length=20, description="What one point stands for: whole minutes.")] | None = None
+
+
+class CompareQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    queue: Name | None = None
+    task: Name | None = None
+    since: Annotated[str, Meta(max_length=20, description="How long both ranges are.")] = "24h"
+    against: Annotated[
+        Against, Meta(description="The same length just before, a day earlier (`yesterday`) or a week earlier.")
+    ] = "before"
 
 
 class PodQuery(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -80,6 +98,23 @@ async def series(call: Call[SeriesQuery, None]) -> Any:
 async def tasks(call: Call[SeriesQuery, None]) -> Any:
     """The same for each queue and task by itself."""
     return {"items": await call.app.history.tasks(**_range(call.query))}
+
+
+@routes.api("GET", "/series/depth", action="see", query=DepthQuery, answer=DepthSeries)
+async def depth(call: Call[DepthQuery, None]) -> Any:
+    """How much was ready, scheduled and running over time: all queues together, and each, the deepest first. null:
+    nobody looked then."""
+    query = call.query
+    return await call.app.history.depth(
+        queue=query.queue, since=since(query.since), until=instant(query.until), step=query.step
+    )
+
+
+@routes.api("GET", "/series/compare", action="see", query=CompareQuery, answer=Comparison)
+async def comparison(call: Call[CompareQuery, None]) -> Any:
+    """How each queue and task fared in the last `since`, against the same length of another time."""
+    query = call.query
+    return await call.app.history.compare(queue=query.queue, task=query.task, since=query.since, against=query.against)
 
 
 @routes.api("GET", "/series/pods", action="see", query=PodQuery, answer=Readings)

@@ -11,10 +11,11 @@ from msgspec import Meta, Struct
 
 from ...core.errors import JobNotFound, StorageUnavailable
 from ..plain import plain
+from ..points import Asked
 from ..problem import Problem
 from ..routing import Call, Routes
 from ..stream import KEPT_ALIVE, TOPICS, EventStream, message
-from .shapes import job_id
+from .shapes import Name, job_id
 
 routes = Routes()
 
@@ -24,19 +25,35 @@ ENDED: Final = ("succeeded", "failed", "cancelled")
 
 class StreamQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     topics: Annotated[str, Meta(max_length=200, description=f"With commas: {', '.join(TOPICS)}.")] = "jobs"
+    step: (
+        Annotated[
+            int,
+            Meta(
+                ge=60,
+                le=7 * 86_400,
+                multiple_of=60,
+                description="With `metrics`: tell the last points of a chart with this step, in seconds.",
+            ),
+        ]
+        | None
+    ) = None
+    queue: Name | None = None
+    task: Name | None = None
 
 
 @routes.api(
     "GET", "/stream", action="see", query=StreamQuery, is_stream=True, media="text/event-stream", problems=(503,)
 )
 async def stream(call: Call[StreamQuery, None]) -> Any:
-    """Hints: which topics have changed. The event's name is the topic, and its data is empty; `metrics` has a point."""
+    """Hints: which topics have changed. The event's name is the topic, and its data is empty; `metrics` has numbers of
+    now, and with `step` the last points of a chart (of a `queue`, of a `task`), as `/series` has them."""
     wanted = [each.strip() for each in call.query.topics.split(",") if each.strip()]
     unknown = [each for each in wanted if each not in TOPICS]
     if unknown or not wanted:
         raise Problem("validation", f"topics are {', '.join(TOPICS)}", fields={"field": "topics"})
-    hub = call.web.hub
-    return EventStream(hub.listen(hub.subscribe(wanted)))
+    hub, query = call.web.hub, call.query
+    chart = None if query.step is None else Asked(query.step, query.queue, query.task)
+    return EventStream(hub.listen(hub.subscribe(wanted, chart)))
 
 
 @routes.api("GET", "/jobs/{id}/stream", action="see", is_stream=True, media="text/event-stream", problems=(503,))

@@ -10,6 +10,7 @@ from msgspec import Meta, Struct
 
 from ... import __version__, checks
 from ...config import SETTINGS, masked, shown
+from ...core.attention import Item
 from ...core.warnings import ClusterWarning
 from ...ports import Fact
 from ..complete import complete as completed
@@ -49,6 +50,10 @@ class Doctor(Struct, kw_only=True):
 
 class Warnings(Struct):
     items: list[ClusterWarning]
+
+
+class Attention(Struct):
+    items: list[Item]
 
 
 class Capabilities(Struct, kw_only=True):
@@ -119,6 +124,13 @@ async def doctor(call: Call[None, None]) -> Any:
 async def warnings(call: Call[None, None]) -> Any:
     """What is wrong in the cluster and will not mend itself."""
     return {"items": await call.web.counts.get(("warnings",), call.app.warnings)}
+
+
+@routes.api("GET", "/attention", action="see", answer=Attention)
+async def attention(call: Call[None, None]) -> Any:
+    """What to look at first, the worst before the rest: since when, where, and the command that helps."""
+    attending = call.web.attending
+    return {"items": attending.judge(await attending.gather())}
 
 
 @routes.api("GET", "/capabilities", action="see", answer=Capabilities)

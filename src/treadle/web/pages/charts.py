@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
 
 import msgspec
 
@@ -24,37 +26,76 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    kind: str  # stacked, lines or bars
+    kind: str  # stacked, area or lines
     unit: str  # number or seconds
     lines: tuple[Line, ...]
     plot: str  # JSON for the script
     rows: tuple[tuple[str, ...], ...]
 
 
-def chart(series: Series, kind: str, unit: str, lines: Sequence[tuple[Line, Callable[[Point], float | None]]]) -> Chart:
-    points = series.points
-    values = [[read(point) for point in points] for _, read in lines]
+Values = Sequence[float | None]
+
+
+def chart(
+    kind: str,
+    unit: str,
+    lines: Sequence[Line],
+    moments: Sequence[datetime],
+    values: Sequence[Values],
+    step: float,
+    live: dict[str, Any],
+) -> Chart:
+    """`live` says how the script appends what the stream tells: see `static/charts.js`."""
     plot: dict[str, Any] = {
-        "x": [int(point.at.timestamp()) for point in points],
+        "x": [int(at.timestamp()) for at in moments],
         "y": [[None if value is None else round(value, 4) for value in line] for line in values],
-        "tones": [line.tone for line, _ in lines],
-        "names": [line.name for line, _ in lines],
-        "step": series.step,
+        "tones": [line.tone for line in lines],
+        "names": [line.name for line in lines],
+        "step": step,
+        **live,
     }
     write = words.span if unit == "seconds" else words.number
-    size = -(-len(points) // MOST_ROWS) or 1
+    size = -(-len(moments) // MOST_ROWS) or 1
+    fold = sum if kind == "stacked" else max
     rows = [
-        (points[at].at.strftime("%m-%d %H:%M"), *(write(_fold(line[at : at + size], unit)) for line in values))
-        for at in range(0, len(points), size)
+        (moments[at].strftime("%m-%d %H:%M"), *(write(_fold(line[at : at + size], fold)) for line in values))
+        for at in range(0, len(moments), size)
     ]
-    return Chart(kind, unit, tuple(line for line, _ in lines), msgspec.json.encode(plot).decode(), tuple(rows))
+    return Chart(kind, unit, tuple(lines), msgspec.json.encode(plot).decode(), tuple(rows))
 
 
-def _fold(values: Sequence[float | None], unit: str) -> float | None:
+def _fold(values: Values, fold: Callable[[list[float]], float]) -> float | None:
     known = [value for value in values if value is not None]
-    if not known:
-        return None
-    return max(known) if unit == "seconds" else sum(known)
+    return fold(known) if known else None
+
+
+def of_series(series: Series, kind: str, unit: str, lines: Sequence[tuple[str, str, tuple[str, ...]]]) -> Chart:
+    """Each line is a name, a tone, and what of a point it is the sum of: `outcomes.failed`, `wait.p95`."""
+    write = words.span if unit == "seconds" else words.number
+    return chart(
+        kind,
+        unit,
+        [Line(name, tone, write(_sum(series.whole, parts))) for name, tone, parts in lines],
+        [point.at for point in series.points],
+        [[_sum(point, parts) for point in series.points] for _, _, parts in lines],
+        series.step,
+        {"live": "series", "from": [parts for _, _, parts in lines]},
+    )
+
+
+def _sum(point: Point, parts: tuple[str, ...]) -> float | None:
+    known = [value for value in (_part(point, each) for each in parts) if value is not None]
+    return sum(known) if known else None
+
+
+def _part(point: Point, part: str) -> float | None:
+    whole, _, name = part.partition(".")
+    return point.outcomes.get(name, 0) if whole == "outcomes" else getattr(getattr(point, whole), name)
+
+
+def points_of(series: Series, **of: str | None) -> str:
+    """What a page asks the stream for, so that its charts go on by themselves."""
+    return urlencode({"step": int(series.step), **{name: value for name, value in of.items() if value is not None}})
 
 
 def outcome(point: Point, *names: str) -> int:
@@ -62,48 +103,35 @@ def outcome(point: Point, *names: str) -> int:
 
 
 def throughput(series: Series) -> Chart:
-    whole = series.whole
-    return chart(
+    return of_series(
         series,
         "stacked",
         "number",
         [
-            (
-                Line("succeeded", "succeeded", words.number(outcome(whole, "succeeded"))),
-                lambda point: outcome(point, "succeeded"),
-            ),
-            (
-                Line("retried", "retried", words.number(outcome(whole, "retried"))),
-                lambda point: outcome(point, "retried"),
-            ),
-            (Line("failed", "failed", words.number(outcome(whole, *BAD))), lambda point: outcome(point, *BAD)),
+            ("succeeded", "succeeded", ("outcomes.succeeded",)),
+            ("retried", "retried", ("outcomes.retried",)),
+            ("failed", "failed", tuple(f"outcomes.{each}" for each in BAD)),
         ],
     )
 
 
 def latency(series: Series) -> Chart:
-    whole = series.whole
-    return chart(
+    return of_series(
         series,
         "lines",
         "seconds",
         [
-            (Line("wait p50", "p50", words.span(whole.wait.p50)), lambda point: point.wait.p50),
-            (Line("wait p95", "p95", words.span(whole.wait.p95)), lambda point: point.wait.p95),
-            (Line("run p95", "p99", words.span(whole.run.p95)), lambda point: point.run.p95),
+            ("wait p50", "p50", ("wait.p50",)),
+            ("wait p95", "p95", ("wait.p95",)),
+            ("run p95", "p99", ("run.p95",)),
         ],
     )
 
 
 def run_times(series: Series) -> Chart:
-    whole = series.whole
-    return chart(
+    return of_series(
         series,
         "lines",
         "seconds",
-        [
-            (Line("run p50", "p50", words.span(whole.run.p50)), lambda point: point.run.p50),
-            (Line("run p95", "p95", words.span(whole.run.p95)), lambda point: point.run.p95),
-            (Line("run p99", "p99", words.span(whole.run.p99)), lambda point: point.run.p99),
-        ],
+        [("run p50", "p50", ("run.p50",)), ("run p95", "p95", ("run.p95",)), ("run p99", "p99", ("run.p99",))],
     )

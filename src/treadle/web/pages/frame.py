@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
@@ -74,6 +74,7 @@ class Frame:
     env: str | None
     color: str | None
     read_only: bool
+    stands_by: bool = False  # the storage itself cannot be written
     layout: str = "base.html"
 
     pages = PAGES
@@ -166,7 +167,10 @@ def templates() -> Environment:
     }
     known: Any = found  # its two tables have no types
     known.filters.update(filters)
-    known.globals["p"] = found.get_template("_parts.html").module
+    parts: Any = found.get_template("_parts.html").module
+    # The same few marks stand in every row of a table. Nothing but the arguments tells what they look like.
+    parts.state, parts.icon = lru_cache(256)(parts.state), lru_cache(256)(parts.icon)
+    known.globals["p"] = parts
     return found
 
 
@@ -176,7 +180,7 @@ def frame_of(call: Call[Any, Any]) -> Frame:
 
 def frame_for(request: Request, access: Access, web: Any) -> Frame:
     color = web.color if web.color and _COLOUR.fullmatch(web.color) else None
-    return Frame(request, access, web.env, color, web.is_read_only)
+    return Frame(request, access, web.env, color, web.is_read_only, web.standing.stands_by)
 
 
 def wants_part(request: Request) -> bool:
@@ -198,7 +202,7 @@ async def render(call: Call[Any, Any], template: str, *, status: int = 200, **va
 
 
 def answer(frame: Frame, template: str, *, part: bool, status: int = 200, **values: Any) -> Response:
-    given: dict[str, Any] = {"filter": "", "topics": "", "charts": False, "page": "", "said": None, "operations": ()}
+    given: dict[str, Any] = {"filter": "", "topics": "", "points": "", "charts": False, "page": "", "operations": ()}
     said = None if part else _said(frame.request)
     html = templates().get_template(template).render(given | {"said": said} | values | {"frame": frame})
     headers = {"Vary": "HX-Request, Cookie"}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, TypeVar, cast
 
 from msgspec import Meta, Struct
 from starlette.responses import Response
@@ -15,6 +15,7 @@ from ...core.errors import Conflict, TreadleError
 from ...core.logline import LogView
 from ...core.view import ExplanationView, JobView
 from ..api.shapes import job_id
+from ..counts import FRESH
 from ..problem import Problem
 from ..redact import HIDDEN
 from ..routing import Call, Routes
@@ -24,9 +25,12 @@ from .frame import done, render
 
 routes = Routes()
 
+T = TypeVar("T")
+
 RUNS = 100
 CHILDREN = 8
-QUICK = 0.05
+QUICK = 0.02
+RUNS_KEPT = 30.0
 ENDED = ("succeeded", "failed", "cancelled")
 NOT_STARTED = ("waiting", "scheduled", "ready")
 
@@ -103,14 +107,19 @@ def _id(call: Call[Any, Any]) -> str:
 
 
 async def _runs(call: Call[Any, Any], found: JobView) -> list[Run]:
-    """The last runs of the same task, oldest first, as bars."""
-    try:
-        page = await call.app.jobs.find(f'task:"{found.task}" state:succeeded,failed,cancelled', limit=RUNS)
-    except (TreadleError, ValueError):
-        return []
+    """The last runs of the same task, oldest first, as bars; none if they are so rare that nobody should wait."""
+    app, task = call.app, found.task
+
+    async def look() -> list[Run]:
+        return _bars((await app.jobs.find(f'task:"{task}" state:succeeded,failed,cancelled', limit=RUNS)).jobs)
+
+    return await _quickly(call, ("runs", task), look, fresh=RUNS_KEPT) or []
+
+
+def _bars(jobs: Sequence[JobView]) -> list[Run]:
     took = [
         (each, (each.finished_at - each.started_at).total_seconds())
-        for each in reversed(page.jobs)
+        for each in reversed(jobs)
         if each.started_at and each.finished_at and each.finished_at >= each.started_at
     ]
     longest = max((seconds for _, seconds in took), default=0.0) or 1.0
@@ -121,18 +130,18 @@ async def _children(call: Call[Any, Any], id: str) -> list[JobView] | None:
     """The newest jobs that it made, and one more if there are more; None if no quick answer is to be had: no index
     knows them, and the page does not wait for a long look."""
     app = call.app
-    asking = asyncio.ensure_future(
-        call.web.counts.get(("children", id), lambda: app.jobs.find(f"parent:{id}", limit=CHILDREN + 1))
-    )
-    done, _ = await asyncio.wait({asking}, timeout=QUICK)
-    if not done:
-        asking.add_done_callback(lambda late: late.cancelled() or late.exception())  # its answer serves the next look
-        return None
+    page = await _quickly(call, ("children", id), lambda: app.jobs.find(f"parent:{id}", limit=CHILDREN + 1))
+    return None if page is None or (page.newest_only is not None and not page.jobs) else list(page.jobs)
+
+
+async def _quickly(
+    call: Call[Any, Any], key: tuple[str, ...], look: Callable[[], Awaitable[T]], *, fresh: float = FRESH
+) -> T | None:
+    """Nobody waits for what an index does not have: the next look may find it."""
     try:
-        page = asking.result()
+        return await call.web.counts.quickly(key, look, within=QUICK, fresh=fresh)
     except (TreadleError, ValueError):
         return None
-    return None if page.newest_only is not None and not page.jobs else list(page.jobs)
 
 
 async def _logs(call: Call[Any, Any], id: str) -> list[LogView] | None:

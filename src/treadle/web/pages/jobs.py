@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import shlex
+import time
+from collections.abc import Awaitable
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -11,9 +13,12 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from ...core import filter as filters
+from ...core import filter_words
 from ...core.errors import FilterError
 from ...core.filter import Filter
 from ...core.view import JobView
+from ...operators import JobPage
+from ..complete import names_of
 from ..counts import CAP
 from ..routing import Call, Routes
 from . import seeing, words
@@ -22,6 +27,7 @@ from .frame import render
 routes = Routes()
 
 PAGE = 50
+QUICK = 0.25
 SORTED = 2_000  # so many scheduled jobs are shown by their time; of more the newest come first
 TABS = ("waiting", "scheduled", "ready", "running", "succeeded", "failed", "cancelled")
 ASKED = ("retrying", "stuck")
@@ -78,18 +84,14 @@ async def jobs(call: Call[Asked, None]) -> Response:
         )
     call.web.redact.check_filter(text, call.access)
     rest = Filter(tuple(term for term in which.terms if not _is_tab(term)))
-    ask = call.web.counts.jobs
-    counts, stuck = await asyncio.gather(ask(str(rest)), ask(_with(rest, "is:stuck")))
-    # Retrying jobs are looked for among the scheduled ones: of very many of these, nobody shall wait for that.
-    few = counts["scheduled"] < CAP
-    retrying = sum((await ask(_with(rest, "is:retrying"))).values()) if few else None
-    is_later = _chosen(which) in ("scheduled", "retrying") and counts["scheduled"] <= SORTED
-    page, matching = await asyncio.gather(
-        call.app.jobs.find(text, limit=PAGE, cursor=call.query.cursor, next_first=is_later), ask(str(which))
-    )
-    tabs = _tabs(which, rest, counts, [retrying, sum(stuck.values())])
+    seen = await _look(call, text, which, rest)
+    page, matching = seen.page, seen.matching
+    tabs = _tabs(which, rest, seen.counts, [seen.retrying, seen.stuck])
     total = sum(matching.values())
     capped = any(number >= CAP for number in matching.values())
+    said = f"{CAP // 1000}k+" if capped else words.number(total, CAP)
+    if page.newest_only is not None and not capped:
+        said += "+"  # so many were found in the time there is
     return await render(
         call,
         "jobs.html",
@@ -102,12 +104,60 @@ async def jobs(call: Call[Asked, None]) -> Response:
         rows=[_row(seeing.job(call, each)) for each in page.jobs],
         next=page.next,
         newest_only=page.newest_only,
-        total=words.number(total, CAP) if not capped else f"{CAP // 1000}k+",
+        total=said,
         matching=total,
         first=call.query.cursor is None,
         acts=_acts(which),
         ways=_ways(call, text),
+        in_words=filter_words.words(which),
+        meant=None if page.jobs else await _meant(call, which),
     )
+
+
+async def _meant(call: Call[Asked, None], which: Filter) -> str | None:
+    """Where nothing matches: the nearest spelling of the names in it."""
+    keys = {term.key for term in which.terms} & {"queue", "task", "tag", "schedule"}
+    near = filter_words.nearest(which, {key: await names_of(call.web, key) for key in keys})
+    return None if near is None else str(near)
+
+
+class Seen(Struct):
+    """A page of jobs, and the counts of its tabs."""
+
+    page: JobPage
+    counts: dict[str, int]
+    stuck: int
+    retrying: int | None  # None: it would take too long
+    matching: dict[str, int]
+
+
+async def _look(call: Call[Asked, None], text: str, which: Filter, rest: Filter) -> Seen:
+    """Counts and page side by side: where no index helps, each of them may take a second."""
+    ask, chosen, begun = call.web.counts.jobs, _chosen(which), time.monotonic()
+
+    def find(next_first: bool) -> Awaitable[JobPage]:
+        return call.app.jobs.find(text, limit=PAGE, cursor=call.query.cursor, next_first=next_first)
+
+    if chosen in ("scheduled", "retrying"):
+        counts, stuck = await asyncio.gather(ask(str(rest)), ask(_with(rest, "is:stuck")))
+        page = await find(next_first=counts["scheduled"] <= SORTED)
+    else:
+        counts, stuck, page = await asyncio.gather(ask(str(rest)), ask(_with(rest, "is:stuck")), find(False))
+    # Retrying jobs may be looked for among the scheduled ones: of very many of these, and where all has taken long
+    # already, nobody shall wait for that.
+    is_quick = time.monotonic() - begun < QUICK
+    retrying = None
+    if chosen == "retrying" or (counts["scheduled"] < CAP and is_quick):
+        retrying = sum((await ask(_with(rest, "is:retrying"))).values())
+    if str(which) == str(rest):
+        matching = counts
+    elif chosen in TABS:
+        matching = {chosen: counts[chosen]}
+    elif chosen is not None:
+        matching = {chosen: (retrying or 0) if chosen == "retrying" else sum(stuck.values())}
+    else:
+        matching = await ask(str(which))
+    return Seen(page, counts, sum(stuck.values()), retrying, matching)
 
 
 def _ways(call: Call[Any, Any], text: str) -> list[str]:

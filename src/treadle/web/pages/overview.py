@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
 from typing import Final, Literal
 
 from msgspec import Struct
 from starlette.responses import Response
 
-from ...core import attention, rollup
-from ...core import filter as filters
-from ...core.records import FailureView
 from ...core.series import Series
 from ...core.view import QueueView
 from ..routing import Call, Routes
-from . import charts
+from . import charts, depths
 from .frame import render
 from .pace import STEP, paced
 
@@ -37,42 +33,30 @@ class Range(Struct):
 async def overview(call: Call[Range, None]) -> Response:
     """What is wrong, how much there is, how fast it goes."""
     app, counts, asked = call.app, call.web.counts, call.query.range
-    queues, pods, warnings, schedules, failures = await asyncio.gather(
-        counts.get(("queues",), app.queues.list),
-        app.pods.list(),
-        counts.get(("warnings",), app.warnings),
-        counts.get(("schedules",), app.schedules.list),
+    evidence, failures, retrying = await asyncio.gather(
+        call.web.attending.gather(),
         counts.get(("failures", "", "", "50"), lambda: app.jobs.failures(limit=50)),
+        counts.jobs("is:retrying"),
     )
-    series, recent, day, pairs = await asyncio.gather(
+    queues, pods, now = evidence.queues, evidence.pods, evidence.now
+    series, recent, day, pairs, depth = await asyncio.gather(
         counts.get(("series", asked), lambda: app.history.series(since=asked, step=STEPS[asked])),
         counts.get(("series", "15m"), lambda: app.history.series(since="15m")),
         counts.get(("series", "24h"), lambda: app.history.series(since="24h", step=STEPS["24h"])),
         counts.get(("pairs", "1h"), lambda: app.history.tasks(since="1h", step=STEP)),
-    )
-    retrying, poison, stuck = await asyncio.gather(
-        counts.jobs("is:retrying"), counts.jobs(_poison(failures.groups)), counts.jobs("is:stuck")
-    )
-    now = datetime.now(UTC)
-    evidence = attention.Evidence(
-        now=now,
-        warnings=warnings,
-        queues=queues,
-        pods=pods,
-        schedules=schedules,
-        outcomes=_last_minutes(recent, now),
-        poison=sum(poison.values()),
-        stuck=sum(stuck.values()),
+        counts.get(("depth", asked), lambda: app.history.depth(since=asked, step=STEPS[asked])),
     )
     return await render(
         call,
         "overview.html",
         title="Overview",
         page="overview",
-        topics="jobs queues pods schedules operations",
+        topics="jobs queues pods schedules operations metrics",
+        points=charts.points_of(series),
         charts=True,
         range=asked,
-        attention=attention.find(evidence),
+        attention=call.web.attending.judge(evidence),
+        now=now,
         totals=_totals(queues),
         retrying=sum(retrying.values()),
         failed_day=charts.outcome(day.whole, "failed"),
@@ -81,6 +65,7 @@ async def overview(call: Call[Range, None]) -> Response:
         succeeded_points=[charts.outcome(point, "succeeded") for point in series.points[:-1]],
         throughput=charts.throughput(series),
         latency=charts.latency(series),
+        depth=depths.of_all(depth, queues),
         queues=[paced(queue, pods, pairs, now) for queue in queues],
         failures=[
             replace(group, message=call.web.redact.text(group.message)) for group in failures.groups if not group.muted
@@ -91,15 +76,6 @@ async def overview(call: Call[Range, None]) -> Response:
     )
 
 
-def _poison(groups: Sequence[FailureView]) -> str:
-    """Jobs that were poison today, but for the causes that people know of, as far as a filter has room for them."""
-    found = "is:poison finished:<24h"
-    for group in groups:
-        if group.muted and len(longer := f"{found} -{group.filter}") < filters.LONGEST:
-            found = longer
-    return found
-
-
 def _totals(queues: Sequence[QueueView]) -> dict[str, tuple[int, int]]:
     """By state: how many, and from which number on it may be more."""
     found: dict[str, tuple[int, int]] = {}
@@ -108,16 +84,6 @@ def _totals(queues: Sequence[QueueView]) -> dict[str, tuple[int, int]]:
         total = sum(number for number, _ in numbers)
         capped = any(number >= cap for number, cap in numbers)
         found[state] = (total, total if capped else total + 1)
-    return found
-
-
-def _last_minutes(recent: Series, now: datetime) -> dict[str, int]:
-    """How the runs of the last five minutes ended."""
-    since = now - timedelta(minutes=6)
-    found: dict[str, int] = {}
-    for point in recent.points:
-        if point.at >= since:
-            rollup.add_counts(found, point.outcomes)
     return found
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
+from ...core.compare import Against
 from ...core.heat import Band, Heat
 from ...core.series import PairSeries
 from ...core.view import PodView
 from ..routing import Call, Routes
-from . import charts, words
+from . import charts, compared, words
 from .frame import render
 
 routes = Routes()
@@ -26,7 +27,8 @@ BAD = ("failed", "retried", "timed_out", "rescued")
 
 class Asked(Struct):
     range: Range = "24h"
-    sort: Literal["time", "runs", "bad", "wait", "run", "task"] = "time"
+    sort: Literal["time", "runs", "bad", "wait50", "wait", "run50", "run", "task"] = "time"
+    compare: Against | None = None
 
 
 class Row(Struct):
@@ -41,8 +43,10 @@ class Row(Struct):
 
 @routes.page("GET", "/performance", action="see", query=Asked)
 async def performance(call: Call[Asked, None]) -> Response:
-    """All tasks that ran, by where the time goes."""
+    """All tasks that ran, by where the time goes; or how they fare against another range."""
     asked = call.query.range
+    if call.query.compare is not None:
+        return await _against(call, call.query.compare)
     step = "1h" if asked == "24h" else None  # a day in hours is 24 rows for each task, not 1,440
     pairs = await call.web.counts.get(("performance", asked), lambda: call.app.history.tasks(since=asked, step=step))
     return await render(
@@ -54,7 +58,48 @@ async def performance(call: Call[Asked, None]) -> Response:
         range=asked,
         sort=call.query.sort,
         rows=_rows(pairs, call.query.sort),
+        against=None,
+        ways=(f"treadle stats --since {asked}",),
+        csv=call.url("/api/v1/series/tasks.csv", since=asked, step=step),
+        **_choices(call),
     )
+
+
+async def _against(call: Call[Asked, None], against: Against) -> Response:
+    asked, sort = call.query.range, call.query.sort
+    found = await call.web.counts.get(
+        ("compare", asked, against), lambda: call.app.history.compare(since=asked, against=against)
+    )
+    return await render(
+        call,
+        "performance.html",
+        title="Performance",
+        page="performance",
+        topics="metrics",
+        range=asked,
+        sort="run" if sort == "time" else sort,
+        rows=compared.rows(found, sort),
+        against=found,
+        ways=(f"treadle stats --since {asked} --against {against}",),
+        csv=call.url("/api/v1/series/compare.csv", since=asked, against=against),
+        **_choices(call),
+    )
+
+
+def _choices(call: Call[Asked, None]) -> dict[str, Any]:
+    """Links to the other ranges, and to what this one can be compared with."""
+    asked, sort, against = call.query.range, call.query.sort, call.query.compare
+
+    def there(chosen: str, against: Against | None) -> str:
+        return call.url("/performance", range=chosen, sort=sort, compare=against)
+
+    return {
+        "ranges": [(each, there(each, compared.kept(each, against))) for each in charts.RANGES],
+        "others": [("nothing", there(asked, None))]
+        + [(compared.WORDS[each], there(asked, each)) for each in compared.OFFERED[asked]],
+        "other": "nothing" if against is None else compared.WORDS[against],
+        "compare": against,
+    }
 
 
 def _rows(pairs: Sequence[PairSeries], sort: str) -> list[Row]:
@@ -123,6 +168,7 @@ async def task(call: Call[Of, None]) -> Response:
         title=asked.task,
         page="performance",
         topics="metrics",
+        points=charts.points_of(series, queue=asked.queue, task=asked.task),
         charts=True,
         asked=asked,
         known=known,

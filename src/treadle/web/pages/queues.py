@@ -14,7 +14,7 @@ from ...core.duration import seconds
 from ...core.view import QueueView
 from ..problem import Problem
 from ..routing import Call, Routes
-from . import charts
+from . import charts, depths
 from .asking import Field, Question, ask
 from .frame import done, render
 from .pace import STEP, paced
@@ -45,11 +45,12 @@ async def queues(call: Call[None, None]) -> Response:
 async def queue(call: Call[None, None]) -> Response:
     """One queue with all its settings."""
     name = call.path["name"]
-    found, pods, series, pairs = await asyncio.gather(
+    found, pods, series, pairs, depth = await asyncio.gather(
         _one(call, name),
         call.app.pods.list(),
         call.app.history.series(queue=name, since="1h"),
         call.app.history.tasks(queue=name, since="1h", step=STEP),
+        call.app.history.depth(queue=name, since="1h"),
     )
     told = [(each, _value(found, each.name), getattr(found, each.name) is not None) for each in settings.SETTINGS]
     return await render(
@@ -57,7 +58,8 @@ async def queue(call: Call[None, None]) -> Response:
         "queue.html",
         title=f"Queue {name}",
         page="queues",
-        topics="jobs queues pods",
+        topics="jobs queues pods metrics",
+        points=charts.points_of(series, queue=name),
         charts=True,
         it=paced(found, pods, pairs, datetime.now(UTC)),
         queue=found,
@@ -65,6 +67,7 @@ async def queue(call: Call[None, None]) -> Response:
         serving=[pod for pod in pods if pod.live and name in pod.queues],
         throughput=charts.throughput(series),
         latency=charts.latency(series),
+        depth=depths.of_one(depth, found),
     )
 
 

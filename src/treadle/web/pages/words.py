@@ -11,6 +11,7 @@ from typing import Any, Final
 
 _SPANS: Final = ((86_400.0, "d", 3_600.0, "h"), (3_600.0, "h", 60.0, "m"), (60.0, "m", 1.0, "s"))
 LINE: Final = 160
+_as_json: Final = json.JSONEncoder(ensure_ascii=False, default=str).encode
 
 
 def span(seconds: float | None) -> str:
@@ -66,7 +67,7 @@ def iso(at: datetime) -> str:
 
 
 def moment(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return f"{at.astimezone(UTC).isoformat(' ', 'seconds')[:19]} UTC"
 
 
 def clock(at: datetime) -> str:
@@ -136,7 +137,7 @@ def first_line(text: str, most: int = 240) -> str:
 
 
 def _short(value: Any) -> str:
-    said = json.dumps(value, ensure_ascii=False, default=str)
+    said = _as_json(value)
     return said if len(said) <= 60 else said[:59] + "…"
 
 

@@ -3,17 +3,9 @@
 import { $, $$ } from "./page.js";
 import { ago } from "./times.js";
 
-const drawn = new WeakMap(); // figure → {plot, text}
+const drawn = new WeakMap(); // figure → {plot, text, data}
 
-const tone = (name) => {
-  const probe = document.createElement("i");
-  probe.className = `c-${name}`;
-  document.body.append(probe);
-  const found = getComputedStyle(probe).color;
-  probe.remove();
-  return found;
-};
-const variable = (name) => {
+const colour = (name) => {
   const probe = document.createElement("i");
   probe.className = name;
   document.body.append(probe);
@@ -21,16 +13,16 @@ const variable = (name) => {
   probe.remove();
   return found;
 };
-const fade = (color, alpha) => color.replace(/^rgba?\(([^)]*)\)$/, (_, parts) => `rgba(${parts.split(",").slice(0, 3).join(",")},${alpha})`);
+const fade = (color, alpha) => color.replace(/^rgb\((.*)\)$/, `rgba($1,${alpha})`);
 
 export function span(seconds) {
-  if (seconds === null || seconds === undefined) return "–";
+  if (seconds == null) return "–";
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
   if (seconds < 60) return `${+seconds.toFixed(1)} s`;
   if (seconds < 3600) return `${+(seconds / 60).toFixed(1)} m`;
   return `${+(seconds / 3600).toFixed(1)} h`;
 }
-const number = (value) => (value === null || value === undefined ? "–" : value >= 1000 ? `${+(value / 1000).toFixed(1)}k` : `${+value.toFixed(1)}`);
+const number = (value) => (value == null ? "–" : value >= 1000 ? `${+(value / 1000).toFixed(1)}k` : `${+value.toFixed(1)}`);
 
 function hour(at, range, utc) {
   const zone = utc ? { timeZone: "UTC" } : {};
@@ -38,41 +30,51 @@ function hour(at, range, utc) {
   return new Date(at * 1000).toLocaleString("en-GB", { ...said, ...zone });
 }
 
+/** One upon the other; what is not known stays so. */
 function stack(rows) {
   const sums = rows[0].map(() => 0);
-  return rows.map((row) => row.map((value, n) => (sums[n] += value ?? 0)));
+  return rows.map((row) => row.map((value, n) => (value === null ? null : (sums[n] += value))));
+}
+
+const isStacked = (figure) => figure.dataset.kind !== "lines";
+// The tallest of a stack is painted first.
+const columns = (figure, data) => [data.x, ...(isStacked(figure) ? stack(data.y).reverse() : data.y)];
+
+/** The numbers have changed. A range that somebody has drawn stays. */
+function show(figure, own) {
+  const closer = zoomed(own.plot, own.data.x);
+  own.plot.setData(columns(figure, own.data), !closer);
+  if (closer) own.plot.redraw();
 }
 
 function draw(figure) {
   const text = figure.dataset.chart;
   const had = drawn.get(figure);
   const data = JSON.parse(text);
-  const stacked = figure.dataset.kind === "stacked";
-  const rows = stacked ? stack(data.y) : data.y;
-  if (had && !had.old) {
+  const stacked = isStacked(figure);
+  const same = had && data.names.join("\n") === had.data.names.join("\n");
+  if (same && !had.old) {
     if (had.text === text) return;
     had.text = text;
-    had.plain = data.y;
-    had.plot.setData([data.x, ...(stacked ? [...rows].reverse() : rows)], !zoomed(had.plot, data.x));
-    if (zoomed(had.plot, data.x)) had.plot.redraw();
+    had.data = data;
+    show(figure, had);
     return;
   }
   had?.plot.destroy();
   const place = $(".plot", figure);
   place.replaceChildren();
   const write = figure.dataset.unit === "seconds" ? span : number;
-  const soft = variable("soft");
+  const soft = colour("soft");
   const grid = fade(soft, 0.16);
-  const own = { text, plain: data.y, old: false };
+  const few = data.y[0].filter((it) => it !== null).length < 3; // no line without two of them
+  const own = { text, data: same ? had.data : data, old: false };
   const lines = data.names.map((name, n) => {
-    const color = tone(data.tones[n]);
+    const color = colour(`c-${data.tones[n]}`);
     return stacked
-      ? { label: name, stroke: color, width: 1.25, fill: fade(color, data.tones[n] === "succeeded" ? 0.22 : 0.7), points: { show: false }, paths: window.uPlot.paths.stepped({ align: 1 }), value: (_, __, ___, i) => (i === null ? "–" : write(own.plain[n][i])) }
-      : { label: name, stroke: color, width: 1.75, points: { show: data.x.length < 3 || undefined, size: 4 }, spanGaps: true, value: (_, value) => write(value) };
+      ? { label: name, stroke: color, width: 1.25, fill: fade(color, figure.dataset.kind === "area" ? 0.35 : data.tones[n] === "succeeded" ? 0.22 : 0.7), points: { show: few }, ...(figure.dataset.kind === "area" ? {} : { paths: window.uPlot.paths.stepped({ align: 1 }) }), value: (_, __, ___, i) => (i === null ? "–" : write(own.data.y[n][i])) }
+      : { label: name, stroke: color, width: 1.75, points: { show: few || undefined, size: 4 }, spanGaps: data.live !== "depth", value: (_, value) => write(value) };
   });
-  // The tallest of a stack is painted first.
   const series = stacked ? [...lines].reverse() : lines;
-  const values = stacked ? [...rows].reverse() : rows;
   const utc = document.documentElement.dataset.zone === "utc";
   const options = {
     width: place.clientWidth, height: place.clientHeight, legend: { show: false }, padding: [8, 20, 0, 0],
@@ -88,7 +90,7 @@ function draw(figure) {
     hooks: { setCursor: [(plot) => tell(figure, plot, own, data.names, write)], setScale: [(plot, key) => key === "x" && together(plot)] },
   };
   if (!options.tzDate) delete options.tzDate;
-  own.plot = new window.uPlot(options, [data.x, ...values], place);
+  own.plot = new window.uPlot(options, columns(figure, own.data), place);
   drawn.set(figure, own);
 }
 
@@ -115,9 +117,56 @@ function tell(figure, plot, own, names, write) {
     const said = items[n] && $("strong", items[n]);
     if (!said) return;
     said.dataset.whole ??= said.textContent;
-    said.textContent = at === null || at === undefined ? said.dataset.whole : write(own.plain[n][at]);
+    said.textContent = at == null ? said.dataset.whole : write(own.data.y[n][at]);
   });
-  plot.root.title = at === null || at === undefined ? "" : `${new Date(plot.data[0][at] * 1000).toLocaleString()} · ${ago(plot.data[0][at] * 1000)}`;
+  plot.root.title = at == null ? "" : `${new Date(plot.data[0][at] * 1000).toLocaleString()} · ${ago(plot.data[0][at] * 1000)}`;
+}
+
+// Points that the stream tells go into the charts: nothing is asked for again. What a line shows its chart says: parts
+// of a point (`outcomes.failed`, `wait.p95`), or a queue and a state.
+const part = (point, path) => {
+  const [whole, name] = path.split(".");
+  return whole === "outcomes" ? point.outcomes[name] ?? 0 : point[whole][name];
+};
+const sum = (found) => (found.some((it) => it !== null) ? found.reduce((all, it) => all + (it ?? 0), 0) : null);
+
+/** What was told, as [moment, values of the lines]. Levels are of now: they belong to the step that runs. */
+function told(data, news) {
+  if (news.series?.step !== data.step) return [];
+  const points = news.series.points.map((it) => [Date.parse(it.at) / 1000, it]);
+  if (data.live === "series") return points.map(([at, it]) => [at, data.from.map((paths) => sum(paths.map((path) => part(it, path))))]);
+  const own = data.from.map(([queue, state]) => (queue ? news.depths[queue]?.[state] ?? 0 : null));
+  return [[points.at(-1)[0], own.map((it, n) => it ?? Math.max(0, news[data.from[n][1]] - sum(own)))]];
+}
+
+/** One moment into a chart: "begun", the oldest made room for it; "gap", the chart has to be asked for anew. */
+function put(data, at, values) {
+  const n = data.x.indexOf(at);
+  const last = data.x[data.x.length - 1];
+  // Of a level the most that was seen in a step counts; a minute is short enough for what is true now.
+  const most = data.live === "depth" && data.step > 60;
+  if (n >= 0) {
+    data.y.forEach((line, i) => { line[n] = most ? Math.max(line[n] ?? 0, values[i]) : values[i]; });
+    return "kept";
+  }
+  if (at < last) return "kept";
+  if (at !== last + data.step) return "gap";
+  data.x.push(at);
+  data.x.shift();
+  data.y.forEach((line, i) => { line.push(values[i]); line.shift(); });
+  return "begun";
+}
+
+/** What was told, into all charts of the page; the worst of what came of it. Nothing told is as good as a new step. */
+export function tellCharts(news) {
+  const came = [];
+  for (const figure of $$("figure[data-chart]")) {
+    const own = drawn.get(figure);
+    if (!own || own.old) continue;
+    for (const [at, values] of told(own.data, news)) came.push(put(own.data, at, values));
+    show(figure, own);
+  }
+  return ["gap", "begun"].find((it) => came.includes(it)) ?? came[0] ?? "begun";
 }
 
 function all() {

@@ -10,15 +10,22 @@ const root = document.documentElement;
 let went = 0; // when g was pressed
 
 const rows = () => $$("[data-rows] tbody tr[data-href]");
-const current = () => $("tr[data-cursor]");
+let place = null; // the address of the row under the cursor: a live update brings the rows anew
+const current = () => rows().find((it) => it.dataset.href === place);
+
+function showCursor() {
+  const row = current();
+  for (const it of $$("tr[data-cursor]")) if (it !== row) it.removeAttribute("data-cursor");
+  if (row) row.dataset.cursor = "";
+}
 
 function move(by) {
   const all = rows();
   if (!all.length) return;
   const at = all.indexOf(current());
-  current()?.removeAttribute("data-cursor");
   const to = all[Math.max(0, Math.min(all.length - 1, at < 0 ? 0 : at + by))];
-  to.dataset.cursor = "";
+  place = to.dataset.href;
+  showCursor();
   to.scrollIntoView({ block: "nearest" });
   $("a", to)?.focus({ preventScroll: true });
 }
@@ -76,5 +83,6 @@ function press(event) {
 
 export function startKeys() {
   document.addEventListener("keydown", press);
+  document.addEventListener("treadle:swapped", showCursor);
   $("#theme-form").addEventListener("submit", (event) => { event.preventDefault(); theme(); });
 }

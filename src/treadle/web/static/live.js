@@ -1,5 +1,6 @@
 // One stream of hints per visible tab. A hint is no data: it says what may have changed, and the page asks for its
 // inside again, with the ETag it has. What comes back is morphed in: nodes, focus, ticks and scroll stay.
+import { tellCharts } from "./charts.js";
 import { $, $$, changed, part, url } from "./page.js";
 
 const POLL = 5000;
@@ -7,6 +8,7 @@ const TRY_AGAIN = 30000;
 const LEAST = 250; // between two refetches
 const LATE = 2300;
 const MOVING = 2000;
+const SLOW = 10000; // what only tells that time goes on
 
 let source = null;
 let paused = false;
@@ -22,14 +24,12 @@ let busy = false;
 const view = () => $("#view");
 const topics = () => (view().dataset.topics || "").split(" ").filter(Boolean);
 
-const words = { live: "live", paused: "paused", reconnecting: "reconnecting", polling: "polling" };
-
 function mark(state) {
   const button = $("#live");
   button.dataset.live = state;
   button.hidden = !topics().length;
-  $("[data-word]", button).textContent = words[state];
-  button.setAttribute("aria-label", `Live updates: ${words[state]}. ${paused ? "Go on" : "Pause"}`);
+  $("[data-word]", button).textContent = state;
+  button.setAttribute("aria-label", `Live updates: ${state}. ${paused ? "Go on" : "Pause"}`);
 }
 
 /** Whether a swap would disturb somebody just now. */
@@ -120,10 +120,18 @@ function hint() {
   late = setTimeout(() => refresh(), LATE);
 }
 
+/** Numbers, not a hint. Charts take them in; the rest of the page is asked for when a new step begins, or now and then. */
+function numbers(event) {
+  const came = view().dataset.points ? tellCharts(JSON.parse(event.data)) : "none";
+  if (came === "gap") hint();
+  else if (came !== "kept" && Date.now() - fresh > SLOW) refresh();
+}
+
 function connect() {
   clearTimeout(again);
   if (source || paused || document.hidden || !topics().length) return;
-  source = new EventSource(url(`/api/v1/stream?topics=${topics().join(",")}`));
+  const points = view().dataset.points;
+  source = new EventSource(url(`/api/v1/stream?topics=${topics().join(",")}${points ? `&${points}` : ""}`));
   source.onopen = () => { mark("live"); stopPolling(); refresh(); };
   source.onerror = () => {
     if (!source) return;
@@ -133,7 +141,7 @@ function connect() {
     mark("polling");
     again = setTimeout(connect, TRY_AGAIN);
   };
-  for (const topic of topics()) source.addEventListener(topic, hint);
+  for (const topic of topics()) source.addEventListener(topic, topic === "metrics" ? numbers : hint);
 }
 
 function drop() {

@@ -4,7 +4,7 @@ from (
     select id, state, queue, task, priority, run_at
     from treadle_job
     order by seq desc
-    limit 10000
+    limit 1000
 )
 where
     state not in ('waiting', 'ready', 'running', 'succeeded', 'failed', 'cancelled')

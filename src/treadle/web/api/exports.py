@@ -1,0 +1,98 @@
+"""Exports: jobs, failures and timings as CSV, as this user may see them. Secrets are masked as they are on the pages,
+and no text is a formula in a spreadsheet."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Annotated, Any, Final
+from weakref import WeakKeyDictionary
+
+from msgspec import Meta, Struct
+
+from ...core import sheet
+from ...operators import JobPage
+from ..plain import plain
+from ..problem import Problem
+from ..routing import Call, Routes
+from ..sheets import MEDIA, Sheet, at_once
+from .failures import FailureQuery
+from .failures import failures as failures_of
+from .series import CompareQuery, SeriesQuery, comparison, tasks
+from .shapes import FilterText
+
+routes = Routes()
+
+MOST: Final = 100_000
+PAGE: Final = 500
+SLOWEST: Final = 5.0  # what one page may take
+AT_ONCE: Final = 4
+
+_open: WeakKeyDictionary[object, int] = WeakKeyDictionary()  # dashboard → files that are being sent
+
+
+class ExportQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    filter: FilterText = ""
+    limit: Annotated[int, Meta(ge=1, le=MOST, description="A last line says so if there are more.")] = MOST
+
+
+@routes.api("GET", "/jobs.csv", action="see", query=ExportQuery, media=MEDIA, problems=(403, 429))
+async def jobs(call: Call[ExportQuery, None]) -> Any:
+    """Jobs that match a filter as CSV, newest first; arguments, results and metadata only for whoever may see them."""
+    query = call.query
+    call.web.redact.check_filter(query.filter, call.access)
+    if _open.get(call.web, 0) >= AT_ONCE:
+        raise Problem("rate_limited", f"{AT_ONCE} exports are under way: wait until one of them has ended")
+    first = await _page(call, query.limit, None)
+    columns = (*sheet.JOB, *(sheet.PAYLOAD if call.access.may("payload") else ()))
+    return Sheet("jobs", columns, _jobs(call, first))
+
+
+async def _page(call: Call[ExportQuery, None], left: int, cursor: str | None) -> JobPage:
+    return await call.app.jobs.find(call.query.filter, limit=min(PAGE, left), cursor=cursor)
+
+
+async def _jobs(call: Call[ExportQuery, None], page: JobPage) -> AsyncIterator[Sequence[Any]]:
+    _open[call.web] = _open.get(call.web, 0) + 1
+    may, left = call.access.may("payload"), call.query.limit
+    try:
+        while True:
+            for job in page.jobs:
+                yield sheet.job(call.web.redact.job(plain(job), call.access), payload=may)
+            left -= len(page.jobs)
+            if page.next is None or left <= 0:
+                break
+            async with asyncio.timeout(SLOWEST):
+                page = await _page(call, left, page.next)
+    finally:
+        _open[call.web] -= 1
+    if page.next is not None:
+        yield [f"# there are more: only the newest {call.query.limit:,} are here; narrow the filter for the others"]
+    elif page.newest_only is not None:
+        yield [
+            f"# only the newest {page.newest_only:,} rows were looked at: add state:, queue: or task: to see further"
+        ]
+
+
+@routes.api("GET", "/failures.csv", action="see", query=FailureQuery, media=MEDIA)
+async def failures(call: Call[FailureQuery, None]) -> Any:
+    """Failed jobs by cause as CSV, the largest group first."""
+    found = await failures_of(call)
+    rows: list[list[Any]] = [[group[name] for name in sheet.FAILURE] for group in found["items"]]
+    if found["capped"]:
+        rows.append([f"# only the newest {found['looked_at']:,} failures were looked at"])
+    return Sheet("failures", sheet.FAILURE, at_once(rows))
+
+
+@routes.api("GET", "/series/tasks.csv", action="see", query=SeriesQuery, media=MEDIA)
+async def timings(call: Call[SeriesQuery, None]) -> Any:
+    """How often each queue and task ran, failed, waited and took, as CSV. Times are in seconds."""
+    found = await tasks(call)
+    return Sheet("performance", sheet.TIMING, at_once([sheet.timing(pair) for pair in found["items"]]))
+
+
+@routes.api("GET", "/series/compare.csv", action="see", query=CompareQuery, media=MEDIA)
+async def compared(call: Call[CompareQuery, None]) -> Any:
+    """The same against another range: before, by which share it changed, and the word for it."""
+    found = await comparison(call)
+    return Sheet("comparison", sheet.COMPARED, at_once(sheet.compared(found)))
