@@ -18,6 +18,7 @@ from .context import CancelAnswer, instant
 from .core import catalog, lifecycle, logline, names, retention, settings
 from .core import filter as filters
 from .core.audit import AuditLine
+from .core.counted import Counted
 from .core.duration import Duration, seconds
 from .core.errors import Conflict
 from .core.job import Change, Job, QueueChange, State
@@ -89,11 +90,13 @@ class Jobs:
         views = await self._client.views(page.jobs)
         return JobPage(jobs=tuple(views), next=page.next, newest_only=page.newest_only)
 
-    async def count(self, filter_text: str = "", *, cap: int = 10_000) -> dict[str, int]:
-        """How many jobs match, by state; every state is there, and no count is higher than `cap`."""
+    async def count(self, filter_text: str = "", *, cap: int = 10_000) -> Counted[str]:
+        """How many jobs match, by state; every state is there, and no count is higher than `cap`. Where no index served
+        and not every row was looked at, `at_least` of the answer names the states of which there may be more."""
         parsed = filters.parse(filter_text)
         counts: Mapping[State, int] = await self._client.ask(lambda storage: storage.count(parsed, cap))
-        return {state.value: counts.get(state, 0) for state in State}
+        unsure = counts.at_least if isinstance(counts, Counted) else ()
+        return Counted({state.value: counts.get(state, 0) for state in State}, [state.value for state in unsure])
 
     async def cancel(
         self, job_id: str, *, within: object = None, by: str | None = None, reason: str | None = None

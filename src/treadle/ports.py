@@ -575,7 +575,8 @@ class Storage(Protocol):
     async def find(self, query: Query) -> Page: ...
 
     async def count(self, filter: Filter, cap: int = 10_000) -> Mapping[State, int]:
-        """How many jobs match, by state, each count no higher than `cap`."""
+        """How many jobs match, by state, each count no higher than `cap`. A storage that has not looked at every row
+        that could match answers with a `Counted`, which says of which states there may be more."""
         ...
 
     async def queues(self) -> Sequence[QueueStats]: ...

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 if TYPE_CHECKING:
     from ..app import App
+    from ..core.counted import Counted
 
 T = TypeVar("T")
 
@@ -26,7 +27,7 @@ class Counts:
         self._kept: dict[tuple[str, ...], tuple[float, Any]] = {}
         self._asked: dict[tuple[str, ...], asyncio.Task[Any]] = {}
 
-    async def jobs(self, filter_text: str = "") -> dict[str, int]:
+    async def jobs(self, filter_text: str = "") -> Counted[str]:
         return await self.get(("jobs", filter_text), lambda: self._app.jobs.count(filter_text, cap=CAP))
 
     async def get(self, key: tuple[str, ...], ask: Callable[[], Awaitable[T]], *, fresh: float = FRESH) -> T:

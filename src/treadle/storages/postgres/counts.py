@@ -13,6 +13,7 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+from ...core.counted import Counted
 from ...core.filter import STATES, Filter
 from ...core.job import State
 from . import find, rows, terms
@@ -24,6 +25,7 @@ from .terms import Terms, Where
 
 # A page asks for several counts beside its list, which has a second.
 LONGEST: Final = 0.3
+_LEAST_ROW: Final = 150  # bytes
 # No index tells who waits, or by queue who has succeeded.
 _REMEMBERED: Final = frozenset({"waiting", "succeeded"})
 _SMALL: Final = """
@@ -76,9 +78,37 @@ with enough as materialized (
 """
 
 
-def count(filter: Filter, cap: int, time: Time, tally: Tally) -> Talk[dict[State, int]]:
+def count(filter: Filter, cap: int, time: Time, tally: Tally) -> Talk[Counted[State]]:
     now, small = yield from find.begin(time)
     parts = terms.take_apart(filter, time, now)
+    found = yield from _count(filter, parts, cap, now, small, tally)
+    if isinstance(found, Counted):
+        return found
+    doubtful = {state for state in _states(parts) if found.get(State(state), 0) < cap and not _is_sure(state, parts)}
+    if doubtful & terms.ENDED and not (yield from _is_long()):
+        doubtful -= terms.ENDED
+    return Counted(found, [State(state) for state in doubtful - (find.LIVE if small else frozenset())])
+
+
+def _is_sure(state: str, parts: Terms) -> bool:
+    """Whether every row that could match was looked at, however many there are."""
+    if parts.ids is not None or parts.tags is not None or parts.causes is not None or state in _UNDER_WAY:
+        return True
+    if state not in terms.ENDED:
+        return parts.in_lanes
+    return parts.keys <= ({"state", "finished"} if state == "succeeded" else {"state", "finished", "queue"})
+
+
+def _is_long() -> Talk[bool]:
+    """Whether there may be more ended jobs than are looked at."""
+    ((rows, size),) = yield (
+        "select reltuples, pg_relation_size(oid) from pg_class where oid = 'treadle.job_history'::regclass",
+        (),
+    )
+    return bool(rows > MOST_LOOKED_AT if rows >= 0 else size > MOST_LOOKED_AT * _LEAST_ROW)
+
+
+def _count(filter: Filter, parts: Terms, cap: int, now: float, small: bool, tally: Tally) -> Talk[dict[State, int]]:
     if parts.rest.terms:
         return (yield from _walked((yield from find.narrowed(parts, small)), cap, now))
     if parts.ids is not None:  # as text, an id has no index
@@ -125,7 +155,8 @@ def _walked(parts: Terms, cap: int, now: float) -> Talk[dict[State, int]]:
         found = yield from walk.stretch(STRETCH)
         for _, job in find.matching(found, parts.rest, now):
             counts[job.state] = counts.get(job.state, 0) + 1
-    return {state: min(cap, number) for state, number in counts.items()}
+    numbers = {state: min(cap, number) for state, number in counts.items()}
+    return Counted(numbers, [State(state) for state in _states(parts)] if walk.cut_short else ())
 
 
 def _states(parts: Terms) -> list[str]:

@@ -80,6 +80,7 @@ class Terms(Struct, frozen=True):
     by_age: bool = False  # what is asked of a claimable job has nothing to do with lanes
     queue: tuple[str, str] | None = None  # the name of the one queue, and the condition that says so
     queues: tuple[str, ...] | None = None  # nothing is asked but the state, and one of these queues if there are any
+    keys: frozenset[str] = frozenset()  # what is asked of
     narrowed: bool = False  # the conditions name the candidates one by one
 
 
@@ -166,6 +167,7 @@ def take_apart(filter: Filter, time: Time, now: float) -> Terms:
         by_age=not kinds["lanes"] and not all(term.key == "is" or _is_in_lanes(term) for term in filter.terms),
         queue=queue,
         queues=_queues(filter),
+        keys=frozenset(term.key for term in filter.terms),
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from ...core.counted import Counted
 from ...core.filter import STATES, Filter
 from ...core.job import State
 from ...core.queue import Queue, QueueStats
@@ -46,7 +47,8 @@ def count(db: Database, filter: Filter, cap: int, clock: Clock) -> dict[State, i
         for name, found in _counted(db, walk, parts, now):
             if name in STATES:
                 counts[State(name)] = counts.get(State(name), 0) + found
-    return {state: min(cap, found) for state, found in counts.items()}
+    unsure = [State(state) for state in parts.states] if walk.cut_short else []
+    return Counted({state: min(cap, found) for state, found in counts.items()}, unsure)
 
 
 def _counted(db: Database, walk: find.Walk, parts: Terms, now: float) -> Iterable[tuple[str, int]]:

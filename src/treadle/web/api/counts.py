@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
-from ..counts import CAP
 from ..routing import Call, Routes
+from .jobs import is_capped
 from .shapes import FilterText
 
 routes = Routes()
@@ -23,8 +23,8 @@ class CountQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Counts(Struct, kw_only=True):
-    """`capped`: a number as high as the cap means "or more"; by task, cause and pod, that only the newest 10,000 jobs
-    were looked at."""
+    """`capped`: a number as high as the cap means "or more", and where no index served, any of them may; by task, cause
+    and pod, that only the newest 10,000 jobs were looked at."""
 
     by: str
     counts: dict[str, int]
@@ -39,7 +39,7 @@ async def counts(call: Call[CountQuery, None]) -> Any:
     match by:
         case "state":
             found = await call.web.counts.jobs(text)
-            return {"by": by, "counts": found, "capped": any(each >= CAP for each in found.values())}
+            return {"by": by, "counts": found, "capped": is_capped(found)}
         case "queue" if not text:
             queues = await call.web.counts.get(("queues",), call.app.queues.list)
             alive = {each.name: each.ready + each.scheduled + each.waiting + each.running for each in queues}

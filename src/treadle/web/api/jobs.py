@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
+from ...core.counted import Counted
 from ...core.logline import LogView
 from ...core.series import EventView
 from ...core.view import ErrorView, ExplanationView, JobView
@@ -75,9 +76,13 @@ async def find(call: Call[JobQuery, None]) -> Any:
     }
 
 
-def total(counts: dict[str, int]) -> dict[str, Any]:
-    """All states together; `capped` if one of them has more than was counted."""
-    return {"value": sum(counts.values()), "capped": any(each >= CAP for each in counts.values())}
+def total(counts: Counted[str]) -> dict[str, Any]:
+    """All states together; `capped` if one of them has, or may have, more than was counted."""
+    return {"value": sum(counts.values()), "capped": is_capped(counts)}
+
+
+def is_capped(counts: Counted[str]) -> bool:
+    return bool(counts.at_least) or any(each >= CAP for each in counts.values())
 
 
 @routes.api("GET", "/jobs/{id}", action="see", answer=JobView)

@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from ...core import filter as filters
 from ...core import filter_words
+from ...core.counted import Counted
 from ...core.errors import FilterError
 from ...core.filter import Filter
 from ...core.view import JobView
@@ -90,7 +91,7 @@ async def jobs(call: Call[Asked, None]) -> Response:
     total = sum(matching.values())
     capped = any(number >= CAP for number in matching.values())
     said = f"{CAP // 1000}k+" if capped else words.number(total, CAP)
-    if page.newest_only is not None and not capped:
+    if (page.newest_only is not None or matching.at_least) and not capped:
         said += "+"  # so many were found in the time there is
     return await render(
         call,
@@ -125,10 +126,10 @@ class Seen(Struct):
     """A page of jobs, and the counts of its tabs."""
 
     page: JobPage
-    counts: dict[str, int]
+    counts: Counted[str]
     stuck: int
     retrying: int | None  # None: it would take too long
-    matching: dict[str, int]
+    matching: Counted[str]
 
 
 async def _look(call: Call[Asked, None], text: str, which: Filter, rest: Filter) -> Seen:
@@ -152,9 +153,9 @@ async def _look(call: Call[Asked, None], text: str, which: Filter, rest: Filter)
     if str(which) == str(rest):
         matching = counts
     elif chosen in TABS:
-        matching = {chosen: counts[chosen]}
+        matching = Counted({chosen: counts[chosen]}, counts.at_least & {chosen})
     elif chosen is not None:
-        matching = {chosen: (retrying or 0) if chosen == "retrying" else sum(stuck.values())}
+        matching = Counted({chosen: (retrying or 0) if chosen == "retrying" else sum(stuck.values())})
     else:
         matching = await ask(str(which))
     return Seen(page, counts, sum(stuck.values()), retrying, matching)
@@ -185,13 +186,14 @@ def _with(rest: Filter, term: str) -> str:
     return f"{term} {rest}".strip()
 
 
-def _tabs(which: Filter, rest: Filter, counts: dict[str, int], asked: list[int | None]) -> list[Tab]:
+def _tabs(which: Filter, rest: Filter, counts: Counted[str], asked: list[int | None]) -> list[Tab]:
     chosen = _chosen(which)
     capped = any(number >= CAP for number in counts.values())
-    all_of_them = f"{CAP // 1000}k+" if capped else words.number(sum(counts.values()))
+    all_of_them = f"{CAP // 1000}k+" if capped else words.number(sum(counts.values()), more=bool(counts.at_least))
     found = [Tab("all", str(rest), all_of_them, chosen is None)]
     for state in TABS:
-        found.append(Tab(state, _with(rest, f"state:{state}"), words.number(counts[state], CAP), chosen == state))
+        said = words.number(counts[state], CAP, more=state in counts.at_least)
+        found.append(Tab(state, _with(rest, f"state:{state}"), said, chosen == state))
     for name, number in zip(ASKED, asked, strict=True):
         found.append(Tab(name, _with(rest, f"is:{name}"), words.number(number, CAP), chosen == name))
     return found

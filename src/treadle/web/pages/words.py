@@ -74,17 +74,18 @@ def clock(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%H:%M:%S.%f")[:-3]
 
 
-def number(value: float | None, cap: int | None = None) -> str:
-    """With thin groups; what was counted only up to a cap says so: 10k+.
+def number(value: float | None, cap: int | None = None, *, more: bool = False) -> str:
+    """With thin groups; what was counted only up to a cap says so: 10k+. So does what may be `more`.
 
-    >>> number(10_000, 10_000), number(1204)
-    ('10k+', '1,204')
+    >>> number(10_000, 10_000), number(1204), number(159, 10_000, more=True)
+    ('10k+', '1,204', '159+')
     """
     if value is None:
         return "–"
     if cap is not None and value >= cap:
         return f"{cap // 1000}k+" if cap >= 1000 else f"{cap}+"
-    return f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:,.1f}"
+    plain = f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:,.1f}"
+    return f"{plain}+" if more and value else plain
 
 
 def share(part: float, whole: float) -> str:
