@@ -28,6 +28,7 @@ FIRST_STRETCH: Final = 500
 STRETCH: Final = 10_000
 MOST_LOOKED_AT: Final = 100_000
 LONGEST: Final = 1.0
+A_FEW: Final = 1_000  # are looked at however long that takes: a busy machine must not hide them
 NEWEST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _OLDEST: Final = "00000000-0000-0000-0000-000000000000"
 _EDGE: Final = """
@@ -209,7 +210,8 @@ class Walk:
     def stretch(self, wanted: int) -> Talk[list[Row]]:
         """The matching rows of the next stretch; no more than are wanted, unless Python has to look at them too."""
         by_python = bool(self._parts.rest.terms)
-        if clock.monotonic() > self._until or (by_python and self.looked_at >= MOST_LOOKED_AT):
+        is_late = clock.monotonic() > self._until and self.looked_at >= A_FEW
+        if is_late or (by_python and self.looked_at >= MOST_LOOKED_AT):
             self.over = self.cut_short = True
             return []
         floor, count, last = _OLDEST, 0, True

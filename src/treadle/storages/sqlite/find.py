@@ -31,6 +31,7 @@ MOST_LOOKED_AT: Final = 100_000
 PATIENT_WITH: Final = 60_000
 CHUNK: Final = 64
 LONGEST: Final = 1.0
+A_FEW: Final = 1_000  # are looked at however long that takes: a busy machine must not hide them
 _COLUMNS: Final = ", ".join(f"job.{name}" for name in JOB_COLUMNS.split(", "))
 SEEN: Final = "case when job.state = 'ready' and job.run_at > ? then 'scheduled' else job.state end"
 Place: TypeAlias = tuple[float, int]
@@ -59,7 +60,7 @@ class Walk:
     def is_late(self, seq: int, seen: int) -> bool:
         """Whether the time is up while Python looks at what was found: it has come as far as to this row, by way of so
         many others."""
-        if not self.cut_short and time.monotonic() > self._until:
+        if not self.cut_short and seen >= A_FEW and time.monotonic() > self._until:
             self.cut_short = True
             self.looked_at = max(seen, self.looked_at + self._high - seq if self._high else 0)
             self.place = seq
@@ -103,7 +104,8 @@ class Walk:
 
     def is_enough(self) -> bool:
         """Whether the time is up, or Python has looked at all that it may."""
-        if time.monotonic() > self._until or (self._by_python and self.looked_at >= MOST_LOOKED_AT):
+        is_late = self.looked_at >= A_FEW and time.monotonic() > self._until
+        if is_late or (self._by_python and self.looked_at >= MOST_LOOKED_AT):
             self.cut_short = True
         return self.cut_short
 
