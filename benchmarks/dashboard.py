@@ -32,6 +32,7 @@ from tests import postgres_server
 
 from benchmarks import million
 from treadle import App
+from treadle.runtime import loops
 from treadle.storages.postgres import PostgresStorage
 from treadle.storages.sqlite import SQLiteStorage
 from treadle.testing.conformance.builders import want
@@ -230,6 +231,7 @@ async def on(storage: str, jobs: int, rounds: int, readers: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         async with filled(storage, Path(folder), jobs) as url, App(url) as app:
             ids = [job.id for job in (await app.jobs.find("", limit=200)).jobs]
+            loops.calm_collector()  # as `treadle web` does
             await measure(Reader(app, ids), rounds)
             await measure_claims(app, url, readers)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from typing import Final
 
@@ -34,17 +35,16 @@ async def gather(storage: Storage, job_id: str) -> Evidence:
     queue = None if stats is None else stats.queue
     if job.state is not State.READY:
         return Evidence(now=now, job=job, queue=queue, pods=pods)
-    running = await storage.find(Query(filter=filters.parse(f'queue:"{job.queue}" state:running'), limit=_SOME))
-    ahead = await _ahead(storage, job)
+    running, ahead, slow = await asyncio.gather(
+        storage.find(Query(filter=filters.parse(f'queue:"{job.queue}" state:running'), limit=_SOME)),
+        _ahead(storage, job),
+        _slow_claims(storage) if now - job.run_at > _WORRY else _nothing(),
+    )
     next_token = None
     if queue is not None and queue.rate is not None:
         buckets = {each.scope: each for each in await storage.limits()}
         bucket = buckets.get(f"{limit.OF_A_QUEUE}{queue.name}")
         next_token = None if bucket is None else limit.next_token(bucket, now)
-    slow = ""
-    if now - job.run_at > _WORRY:
-        facts = await storage.facts()
-        slow = next((fact.text for fact in facts if fact.code == "old-snapshot" and fact.level != "ok"), "")
     return Evidence(
         now=now,
         job=job,
@@ -63,6 +63,17 @@ async def _ahead(storage: Storage, job: Job) -> int:
     """Ready jobs of its queue that come before it: those of a higher priority, and the older ones of its own."""
     before = datetime.fromtimestamp(job.run_at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     ready = f'queue:"{job.queue}" state:ready'
-    more_urgent = await storage.count(filters.parse(f"{ready} priority:>{job.priority}"), CAP)
-    older = await storage.count(filters.parse(f"{ready} priority:{job.priority} due:<{before}"), CAP)
+    more_urgent, older = await asyncio.gather(
+        storage.count(filters.parse(f"{ready} priority:>{job.priority}"), CAP),
+        storage.count(filters.parse(f"{ready} priority:{job.priority} due:<{before}"), CAP),
+    )
     return more_urgent.get(State.READY, 0) + older.get(State.READY, 0)
+
+
+async def _slow_claims(storage: Storage) -> str:
+    facts = await storage.facts()
+    return next((fact.text for fact in facts if fact.code == "old-snapshot" and fact.level != "ok"), "")
+
+
+async def _nothing() -> str:
+    return ""

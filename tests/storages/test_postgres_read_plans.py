@@ -46,6 +46,7 @@ INDEXED = (
     "queue:mail",
     "queue:audit",
     "tag:batch7",
+    "parent:nobody",
     "state:ready queue:mail priority:>0",
     "state:ready queue:mail priority:0 due:<2026-01-01",
 )

@@ -204,6 +204,7 @@ async def test_lists_for_operators_say_when_they_looked_at_the_newest_only(
 
 async def test_a_slow_search_ends_in_time(storage: SQLiteStorage, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(find, "LONGEST", 0.0)
+    monkeypatch.setattr(find, "A_FEW", 0)
     monkeypatch.setattr(find, "FEW", 1_000)
     for next_first in (False, True):
         page = await storage.find(Query(filter=parse("reason:never"), next_first=next_first))

@@ -125,6 +125,7 @@ async def test_a_page_whose_time_is_up_says_how_far_it_looked(
     assert "Only the newest" not in await page(world, f"/jobs?filter={text}")
     monkeypatch.setattr(find, "FEW", 0)
     monkeypatch.setattr(find, "LONGEST", 0.0)
+    monkeypatch.setattr(find, "A_FEW", 0)
     world.web.counts.forget()
     shown = await page(world, f"/jobs?filter={text}")
     assert "Only the newest" in shown

@@ -13,6 +13,7 @@ import click
 
 from ..config import LOOPBACK, Config, address, masked
 from ..core.errors import ConfigError, StorageUnavailable
+from ..runtime import loops
 from . import target, unix_sockets
 from .command import Invocation, verb
 from .errors import DONE
@@ -114,6 +115,7 @@ def web(
             if unix is not None:
                 unix_sockets.remove(listening, Path(unix))
 
+    loops.calm_collector()  # or every tenth page waits for it, with all that is imported here
     asyncio.run(run())
     return DONE
 

@@ -48,6 +48,7 @@ class Attending:
     async def gather(self) -> Evidence:
         """What there is to judge by now. Answers are shared with whatever else the page asks."""
         app, counts = self._web.reads, self._web.counts
+        stuck = asyncio.ensure_future(counts.jobs("is:stuck"))
         queues, pods, warnings, schedules, failures, recent = await asyncio.gather(
             counts.get(("queues",), app.queues.list),
             app.pods.list(),
@@ -56,7 +57,7 @@ class Attending:
             counts.get(("failures", "", "", "50"), lambda: app.jobs.failures(limit=50)),
             counts.get(("series", "15m"), lambda: app.history.series(since="15m")),
         )
-        poison, stuck = await asyncio.gather(counts.jobs(_poison(failures.groups)), counts.jobs("is:stuck"))
+        poison = await counts.jobs(_poison(failures.groups))
         now = datetime.now(UTC)
         outcomes = _last_minutes(recent, now)
         return Evidence(
@@ -69,7 +70,7 @@ class Attending:
             muted=await self._muted(app, outcomes),
             facts=self.facts(),
             poison=sum(poison.values()),
-            stuck=sum(stuck.values()),
+            stuck=sum((await stuck).values()),
         )
 
     def judge(self, evidence: Evidence) -> tuple[Item, ...]:

@@ -49,6 +49,15 @@ _HISTORY: Final = sql.HISTORY.replace("{errors}", sql.LAST_ERROR)
 LIVE: Final = frozenset({"waiting", "scheduled", "ready", "running"})
 # What an index names, if it is few: statements for ids, of which {0} is the parameter.
 FEW: Final = 10_000
+# As the indexes of 0015_parents.sql have it.
+_MADE_BY: Final = (
+    """strpos(meta, '"treadle:parent"') > 0 """
+    """and substring(meta from '"treadle:parent"\\s*:\\s*"([^"]+)"') = any ({0}::text[])"""
+)
+# With limits of their own: without, a planner that knows nothing yet of parents sends several processes to look.
+_BY_PARENT: Final = " union all ".join(
+    f"(select id from {table} where {_MADE_BY} limit {FEW + 1})" for table in ("treadle.job", "treadle.job_history")
+)
 _BY_TAG: Final = (
     "(select id from treadle.job where tags is not null and tags && {0}::text[] "
     "union all select id from treadle.job_history where tags is not null and tags && {0}::text[])"
@@ -146,6 +155,8 @@ def narrowed(parts: Terms, small: bool) -> Talk[Terms]:
         return parts
     if parts.tags is not None:
         source, given = _BY_TAG, list(parts.tags)
+    elif parts.parents is not None:
+        source, given = _BY_PARENT, list(parts.parents)
     elif parts.causes is not None:
         source, given = _BY_CAUSE, list(parts.causes)
     elif len(parts.states) == 1 and parts.states <= {*_UNDER_WAY}:

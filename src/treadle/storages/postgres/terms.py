@@ -71,6 +71,7 @@ class Terms(Struct, frozen=True):
     ids: tuple[str, ...] | None  # all candidates, if ids are given
     tags: tuple[str, ...] | None  # one of these is on every candidate
     causes: tuple[str, ...] | None  # every candidate failed for one of these
+    parents: tuple[str, ...] | None = None  # one of these has made every candidate
     lanes: tuple[str, ...] = ()  # of the conditions, those on what a lane is: queue and priority
     due: tuple[str, ...] = ()  # those on run_at
     ended: tuple[str, ...] = ()  # those on finished_at
@@ -115,6 +116,7 @@ def take_apart(filter: Filter, time: Time, now: float) -> Terms:
     ids: tuple[str, ...] | None = None
     tags: tuple[str, ...] | None = None
     causes: tuple[str, ...] | None = None
+    parents: tuple[str, ...] | None = None
     queue: tuple[str, str] | None = None
     finished = ""
     since = -math.inf
@@ -147,6 +149,8 @@ def take_apart(filter: Filter, time: Time, now: float) -> Terms:
             ids = named if ids is None else tuple(set(ids) & set(named))
         elif term.key == "tag" and all(value.op == "" for value in term.values):
             tags = tuple(value.text for value in term.values)
+        elif term.key == "parent" and all(value.op == "" for value in term.values):
+            parents = tuple(value.text for value in term.values)
         elif term.key == "cause":
             states &= {"failed"}
             if all(value.op == "" for value in term.values):
@@ -158,6 +162,7 @@ def take_apart(filter: Filter, time: Time, now: float) -> Terms:
         ids,
         tags,
         causes,
+        parents,
         lanes=tuple(kinds["lanes"]),
         due=tuple(kinds["due"]),
         ended=tuple(kinds["ended"]),

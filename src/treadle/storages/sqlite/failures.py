@@ -6,8 +6,9 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, TypeAlias
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 
@@ -18,11 +19,11 @@ from .rows import Database
 _OF_QUEUE: Final = """
 select finished_at, seq
 from treadle_job indexed by treadle_job_ended
-where queue = ? and state = 'failed' and finished_at is not null
+where queue = ? and state = 'failed' and finished_at is not null and typeof(finished_at) = 'real'
 """
 _IN_ORDER: Final = "order by finished_at desc, seq desc limit ?"
 _FAILED: Final = """
-select job.seq, job.id, job.task, job.finished_at, error.entry
+select job.seq, job.id, job.task, error.entry
 from json_each(?1) as chosen
 cross join treadle_job as job on job.seq = chosen.value
 cross join treadle_job_error as error on error.seq = job.seq and error.n = job.error_count
@@ -36,8 +37,13 @@ where job.seq = ?
 MERGED: Final = 64  # of so many queues SQLite itself makes one list
 MOST_KNOWN: Final = 40_000
 
-Known: TypeAlias = tuple[float, str | None, str]
-"""When it ended; its cause, unless somebody damaged it; its task."""
+Ended: TypeAlias = tuple[float, int]
+"""When a job ended, and its number: one that failed once more is another."""
+
+Known: TypeAlias = tuple[str | None, str]
+"""Its cause, unless somebody damaged it; its task."""
+
+NOTHING: Final[Known] = (None, "")
 
 
 class _Said(msgspec.Struct):
@@ -57,52 +63,44 @@ class _Group(msgspec.Struct):
     first_at: float
     last_at: float
     last: int
-    count: int = 0
+    count: int
 
 
 class Causes:
     """The causes of failures that were looked up. Safe for several threads: whoever comes second writes the same."""
 
     def __init__(self) -> None:
-        self._known: dict[int, Known] = {}
+        self._known: dict[Ended, Known] = {}
         self._texts: dict[str, str] = {}
 
-    def of(self, db: Database, newest: Sequence[tuple[float, int]]) -> Iterator[Known]:
+    def of(self, db: Database, newest: Sequence[Ended]) -> list[Known]:
         """In their order."""
         known = self._known
         if len(known) > MOST_KNOWN:
-            known = self._known = {seq: known[seq] for _, seq in newest if seq in known}
+            known = self._known = {ended: known[ended] for ended in newest if ended in known}
             self._texts = {}
-        nobody = (None,)
-        missing = {seq: at for at, seq in newest if known.get(seq, nobody)[0] != at}
-        if missing:
-            found = dict(self._read(db, list(missing)))
-            known.update({seq: found.get(seq, (at, None, "")) for seq, at in missing.items()})
-        return (known[seq] for _, seq in newest)
+        answer = list(map(known.get, newest))
+        if None in answer:
+            missing = [ended for ended, each in zip(newest, answer, strict=True) if each is None]
+            found = dict(self._read(db, [seq for _, seq in missing]))
+            known.update({ended: found.get(ended[1], NOTHING) for ended in missing})
+            answer = list(map(known.get, newest))
+        return cast("list[Known]", answer)
 
     def _read(self, db: Database, numbers: list[int]) -> Iterator[tuple[int, Known]]:
         texts = self._texts
-        for seq, id, task, ended_at, entry in db.execute(_FAILED, (rows.json_text(numbers),)):
+        for seq, id, task, entry in db.execute(_FAILED, (rows.json_text(numbers),)):
             said = _read(entry)
             kind = None if said is None else said.type or said.kind
             if said is not None and kind is not None and isinstance(task, str) and isinstance(id, str):
                 cause = f"{task}:{kind}:{said.place or ''}"
-                yield seq, (ended_at, texts.setdefault(cause, cause), texts.setdefault(task, task))
+                yield seq, (texts.setdefault(cause, cause), texts.setdefault(task, task))
 
 
 def failures(db: Database, causes: Causes, queue: str | None, task: str | None, limit: int, most: int) -> Failures:
     found = _newest(db, queue, task, most + 1)
     newest = found[:most]
-    groups: dict[str, _Group] = {}
-    # From the newest: the first of a group is its last.
-    for (_, seq), (ended_at, cause, name) in zip(newest, causes.of(db, newest), strict=True):
-        if cause is None:
-            continue
-        group = groups.get(cause)
-        if group is None:
-            group = groups[cause] = _Group(name, ended_at, ended_at, seq)
-        group.count += 1
-        group.first_at = ended_at
+    groups = _grouped(newest, causes.of(db, newest))
     shown = ranked(_told(groups), limit)
     return Failures(
         groups=tuple(_with_sample(db, each, groups[each.cause].last) for each in shown),
@@ -111,19 +109,30 @@ def failures(db: Database, causes: Causes, queue: str | None, task: str | None, 
     )
 
 
-def _newest(db: Database, queue: str | None, task: str | None, most: int) -> list[tuple[float, int]]:
+def _grouped(newest: Sequence[Ended], known: Sequence[Known]) -> dict[str, _Group]:
+    """By cause. There may be ten thousand of them for every look at a page: no step of Python for each."""
+    causes = [cause for cause, _ in known]
+    tasks = dict(zip(causes, known, strict=True))
+    # Of several with one key a dict keeps the last: the oldest, and from behind the newest.
+    first = dict(zip(causes, newest, strict=True))
+    last = dict(zip(reversed(causes), reversed(newest), strict=True))
+    return {
+        cause: _Group(tasks[cause][1], first[cause][0], *last[cause], count)
+        for cause, count in Counter(causes).items()
+        if cause is not None
+    }
+
+
+def _newest(db: Database, queue: str | None, task: str | None, most: int) -> list[Ended]:
     queues = [queue] if queue is not None else [name for (name,) in db.execute("select name from treadle_queue")]
     sql, given = (_OF_QUEUE, ()) if task is None else (f"{_OF_QUEUE} and task = ?", (task,))
-    found: Iterable[Any]
     if not queues:
         return []
     if len(queues) <= MERGED:
         whole = f"{' union all '.join([sql] * len(queues))} {_IN_ORDER}"
-        found = db.execute(whole, (*(value for name in queues for value in (name, *given)), most)).fetchall()
-    else:
-        ends = [db.execute(f"{sql} {_IN_ORDER}", (name, *given, most)) for name in queues]
-        found = itertools.islice(heapq.merge(*map(_with_a_time, ends), reverse=True), most)
-    return list(_with_a_time(found))
+        return db.execute(whole, (*(value for name in queues for value in (name, *given)), most)).fetchall()
+    ends: list[Any] = [db.execute(f"{sql} {_IN_ORDER}", (name, *given, most)) for name in queues]
+    return list(itertools.islice(heapq.merge(*ends, reverse=True), most))
 
 
 def _told(groups: dict[str, _Group]) -> Iterator[FailureGroup]:
@@ -149,10 +158,6 @@ def _with_sample(db: Database, group: FailureGroup, last: int) -> FailureGroup:
     if said is None or not isinstance(id, str):
         return group
     return msgspec.structs.replace(group, sample=id, message=said.message or "")
-
-
-def _with_a_time(found: Iterable[Any]) -> Iterator[tuple[float, int]]:
-    return (row for row in found if isinstance(row[0], float))
 
 
 def _read(entry: object) -> _Said | None:

@@ -33,19 +33,20 @@ class Range(Struct):
 async def overview(call: Call[Range, None]) -> Response:
     """What is wrong, how much there is, how fast it goes."""
     app, counts, asked = call.app, call.web.counts, call.query.range
-    evidence, failures, retrying = await asyncio.gather(
+    now_reads = asyncio.gather(
         call.web.attending.gather(),
         counts.get(("failures", "", "", "50"), lambda: app.jobs.failures(limit=50)),
         counts.jobs("is:retrying"),
     )
-    queues, pods, now = evidence.queues, evidence.pods, evidence.now
-    series, recent, day, pairs, depth = await asyncio.gather(
+    past_reads = asyncio.gather(
         counts.get(("series", asked), lambda: app.history.series(since=asked, step=STEPS[asked])),
         counts.get(("series", "15m"), lambda: app.history.series(since="15m")),
         counts.get(("series", "24h"), lambda: app.history.series(since="24h", step=STEPS["24h"])),
         counts.get(("pairs", "1h"), lambda: app.history.tasks(since="1h", step=STEP)),
         counts.get(("depth", asked), lambda: app.history.depth(since=asked, step=STEPS[asked])),
     )
+    (evidence, failures, retrying), (series, recent, day, pairs, depth) = await asyncio.gather(now_reads, past_reads)
+    queues, pods, now = evidence.queues, evidence.pods, evidence.now
     return await render(
         call,
         "overview.html",
