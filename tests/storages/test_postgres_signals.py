@@ -12,7 +12,7 @@ import pytest
 from tests import postgres_server
 from treadle.core import lifecycle
 from treadle.ports import Wake
-from treadle.storages.postgres import PostgresStorage, insert, rows
+from treadle.storages.postgres import PostgresStorage, desk, insert, rows, signals
 from treadle.storages.postgres.sql import Schema
 from treadle.testing.conformance.builders import a_job
 from treadle.testing.conformance.steps import a_live_pod, start, write
@@ -83,6 +83,22 @@ async def test_a_lone_job_tells_of_itself(pair: Pair) -> None:
     assert pair.writer._signals._bell is None
     await pair.writer.insert([a_job(queue="mail"), a_job(queue="mail")])
     assert pair.writer._signals._bell is not None
+
+
+@pytest.mark.parametrize("closed", [False, True], ids=["somebody waits", "it is closed at once"])
+async def test_a_lone_job_right_after_another_is_told_of_too(pair: Pair, monkeypatch: Any, closed: bool) -> None:
+    """Not at once, because the last word is too young: by the next one that tells, by the bell after a while, or by who
+    closes the storage."""
+    monkeypatch.setattr(signals, "AT_MOST_EVERY", 5.0)
+    monkeypatch.setattr(desk, "AT_MOST_EVERY", 60.0 if closed else 0.05)
+    await pair.writer.insert([a_job(queue="mail")])
+    await until(lambda: len(pair.heard) == 1)
+    await pair.writer.insert([a_job(queue="mail")])
+    await pair.writer.insert([a_job(queue="mail")])
+    if closed:
+        assert len(pair.heard) == 1
+        await pair.writer.close()
+    await until(lambda: len(pair.heard) == 2)
 
 
 async def test_the_word_of_a_lone_job_is_not_in_its_transaction(pair: Pair) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from ...core.errors import StorageUnavailable
 from ...core.job import Change, NewJob
@@ -15,6 +15,7 @@ from . import apply, bulk, insert
 from .connect import Target
 from .lines import Aside, Batcher, Line
 from .news import News
+from .signals import AT_MOST_EVERY, say
 from .sql import Schema
 from .talk import Talk
 
@@ -35,11 +36,14 @@ class Desk:
         readers: int,
         now: Callable[[], float | None],
         tell: Callable[[News], None],
-        may_tell: Callable[[str], bool],
+        how_to_tell: Callable[[str], Literal["itself", "soon", "bell"]],
     ) -> None:
         self._now = now
         self._tell = tell
-        self._may_tell = may_tell
+        self._how_to_tell = how_to_tell
+        self._channel = schema.channel
+        self._owed: dict[str, float] = {}  # queue → when others must be told of jobs in it
+        self._timer: asyncio.TimerHandle | None = None
         self.write: Final = Line(target, schema, deadline)
         self.claim: Final = Line(target, schema, deadline)
         self._aside: Final = [Line(target, schema, deadline, keep=KEEP_ASIDE) for _ in range(1 + readers)]
@@ -56,13 +60,34 @@ class Desk:
 
     async def _insert(self, jobs: list[NewJob]) -> list[Inserted]:
         now = self._now()
-        if len(jobs) == 1 and self._may_tell(jobs[0].queue):
+        how = self._how_to_tell(jobs[0].queue) if len(jobs) == 1 else "bell"
+        if how == "itself":
+            self._owed.pop(jobs[0].queue, None)
             return await self.write.run(lambda: insert.insert_told(jobs[0], now))
         answers = await self.write.run(lambda: bulk.insert_many(jobs, now))
+        if how == "soon":
+            self._owe(jobs[0].queue)
+            return answers
         news = News()
         news.due.update([new.queue for new in jobs])
         self._tell(news)
         return answers
+
+    def _owe(self, queue: str) -> None:
+        """The next lone job tells of this one too; if none comes, somebody must."""
+        loop = asyncio.get_running_loop()
+        self._owed.setdefault(queue, loop.time() + AT_MOST_EVERY)
+        if self._timer is None:
+            self._timer = loop.call_later(AT_MOST_EVERY, self._pay)
+
+    def _pay(self) -> None:
+        loop = asyncio.get_running_loop()
+        news = News()
+        news.due.update(queue for queue, at in self._owed.items() if at <= loop.time() + 0.0005)
+        self._owed = {queue: at for queue, at in self._owed.items() if queue not in news.due}
+        self._timer = loop.call_at(min(self._owed.values()), self._pay) if self._owed else None
+        if news.due:
+            self._tell(news)
 
     async def _apply(self, changes: list[Change]) -> list[Applied | None]:
         now = self._now()
@@ -82,6 +107,11 @@ class Desk:
     async def close(self) -> None:
         await self.inserts.idle()
         await self.applies.idle()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._owed:
+            with contextlib.suppress(Exception):  # pods ask by themselves too
+                await self.write.run(lambda: say(self._channel, [*self._owed]), repeat=False)
         for line in self._lines():
             await line.close()
 

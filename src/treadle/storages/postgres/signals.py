@@ -24,13 +24,14 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ...ports import Wake
 from . import connect
 from .connect import Connection, Target
 from .news import News
 from .sql import Schema
+from .talk import Talk
 
 PROBE_EVERY: Final = 10.0
 PROBE_WAITS: Final = 4.0
@@ -45,6 +46,11 @@ _NOTIFY: Final = (
     "select set_config('synchronous_commit', 'off', true), pg_notify($1::text, word) from unnest($2::text[]) as word"
 )
 _log: Final = logging.getLogger("treadle.postgres")
+
+
+def say(channel: str, words: list[str]) -> Talk[None]:
+    """For those who have no time to wait for the bell."""
+    yield _NOTIFY, (channel, words)
 
 
 class Signals:
@@ -97,18 +103,19 @@ class Signals:
         if news.due or words:
             self.ring([*news.due, *words] if words else news.due)
 
-    def may_tell(self, queue: str) -> bool:
-        """Whether a lone insert should tell other processes by itself, see 0013_told.sql: nobody in this process needs
-        to hear of it, and the last word about the queue is some milliseconds old."""
+    def how_to_tell(self, queue: str) -> Literal["itself", "soon", "bell"]:
+        """Whether a lone insert should tell other processes by itself, see 0013_told.sql. If the last word about the
+        queue is only some milliseconds old, the next one is due soon. If somebody in this process must hear of it too,
+        and not twice, it goes by the bell."""
         if self._listeners:
-            return False
+            return "bell"
         now = time.monotonic()
         if now - self._told_at.get(queue, 0.0) < AT_MOST_EVERY:
-            return False
+            return "soon"
         if len(self._told_at) > 1_000:
             self._told_at.clear()
         self._told_at[queue] = now
-        return True
+        return "itself"
 
     def wake(self, wake: Wake) -> None:
         """Tell every listener in this process."""

@@ -121,7 +121,7 @@ class PostgresStorage(
 
     def _desk(self, readers: int) -> Callable[[], Desk]:
         return lambda: Desk(
-            self._target, self._schema, self._deadline, readers, self._now, self._tell, self._signals.may_tell
+            self._target, self._schema, self._deadline, readers, self._now, self._tell, self._signals.how_to_tell
         )
 
     # Life ------------------------------------------------------------------------------------------------------------
