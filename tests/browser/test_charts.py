@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 from collections.abc import Callable
@@ -26,6 +27,13 @@ async def _ran(stage: Stage, task: str, runs: int) -> None:
     await stage.app.storage.roll_up([row])
 
 
+async def _a_young_minute(stage: Stage) -> None:
+    """The newest step is the minute that runs: a test that goes over its end would look at the next one."""
+    left = MINUTE - await stage.app.storage.time() % MINUTE
+    if left < 25.0:
+        await asyncio.sleep(left + 0.1)
+
+
 def under_the_pointer(page: Page, chart: str) -> list[str]:
     """What the legend says of the newest step."""
     box = page.locator(f"{chart} .u-over").bounding_box()
@@ -44,8 +52,9 @@ def wait_for(page: Page, chart: str, said: str) -> None:
 
 
 def test_points_come_with_the_stream_and_the_page_is_not_asked_for_again(stage: Stage, watch: Watch) -> None:
-    stage.ask(_ran(stage, "shop.live", 3))
     watched = watch(stage)
+    stage.ask(_a_young_minute(stage))
+    stage.ask(_ran(stage, "shop.live", 3))
     page = watched.go("/performance/task?task=shop.live&range=15m")
     watched.live()
     wait_for(page, "#chart-throughput", "3")
