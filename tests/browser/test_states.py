@@ -79,6 +79,7 @@ def test_nothing_yet_says_what_the_page_is_for(tmp_path: Path, watch: Watch) -> 
             expect(page.locator(".empty").first).to_be_visible()
             assert line in page.locator(".empty").first.inner_text(), path
             assert not seen.axe(), path
+        seen.leave()
 
 
 def test_no_match_says_the_filter_in_words_and_the_nearest_spelling(tmp_path: Path, watch: Watch) -> None:
@@ -96,6 +97,7 @@ def test_no_match_says_the_filter_in_words_and_the_nearest_spelling(tmp_path: Pa
         expect(page.locator(".empty")).not_to_contain_text("Did you mean")
         page.get_by_role("link", name="Clear the filter").click()
         expect(page.locator("tbody tr")).to_have_count(3)
+        seen.leave()
 
 
 def test_a_part_that_fails_leaves_the_old_one_greyed(sqlite_stage: Stage, watch: Watch) -> None:

@@ -50,6 +50,10 @@ class Watched:
         self.page.wait_for_selector("html[data-ready]")
         return self.page
 
+    def leave(self) -> None:
+        """Before its server ends: a page that is open asks it for news, and says on the console that it is gone."""
+        self.page.goto("about:blank")
+
     def live(self) -> None:
         self.page.wait_for_selector('#live[data-live="live"]')
 
