@@ -38,7 +38,7 @@ async def gather(storage: Storage, job_id: str) -> Evidence:
     running, ahead, slow = await asyncio.gather(
         storage.find(Query(filter=filters.parse(f'queue:"{job.queue}" state:running'), limit=_SOME)),
         _ahead(storage, job),
-        _slow_claims(storage) if now - job.run_at > _WORRY else _nothing(),
+        _slow_claims(storage, job, now),
     )
     next_token = None
     if queue is not None and queue.rate is not None:
@@ -70,10 +70,8 @@ async def _ahead(storage: Storage, job: Job) -> int:
     return more_urgent.get(State.READY, 0) + older.get(State.READY, 0)
 
 
-async def _slow_claims(storage: Storage) -> str:
+async def _slow_claims(storage: Storage, job: Job, now: float) -> str:
+    if now - job.run_at <= _WORRY:
+        return ""
     facts = await storage.facts()
     return next((fact.text for fact in facts if fact.code == "old-snapshot" and fact.level != "ok"), "")
-
-
-async def _nothing() -> str:
-    return ""

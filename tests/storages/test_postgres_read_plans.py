@@ -233,6 +233,7 @@ async def test_a_long_look_is_taken_step_by_step(filled: tuple[Any, Schema]) -> 
         ("queue:audit", {State.SUCCEEDED}),  # no index has them by queue: of the newest, so many
         ("state:failed queue:audit", set()),
         ("state:failed finished:<1h", set()),
+        ("state:failed -queue:audit", {State.FAILED}),
         ("state:succeeded,failed task:task3 queue:audit", {State.SUCCEEDED, State.FAILED}),
         ("state:ready priority:99", set()),
         ("state:ready,scheduled task:nobody*", {State.READY, State.SCHEDULED}),

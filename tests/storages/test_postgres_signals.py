@@ -14,6 +14,7 @@ from treadle.core import lifecycle
 from treadle.ports import Wake
 from treadle.storages.postgres import PostgresStorage, desk, insert, rows, signals
 from treadle.storages.postgres.sql import Schema
+from treadle.storages.postgres.talk import BadValue
 from treadle.testing.conformance.builders import a_job
 from treadle.testing.conformance.steps import a_live_pod, start, write
 
@@ -98,6 +99,17 @@ async def test_a_lone_job_right_after_another_is_told_of_too(pair: Pair, monkeyp
     if closed:
         assert len(pair.heard) == 1
         await pair.writer.close()
+    await until(lambda: len(pair.heard) == 2)
+
+
+async def test_a_lone_job_that_cannot_be_written_takes_no_word_from_others(pair: Pair, monkeypatch: Any) -> None:
+    """What is owed of one before it is still said."""
+    monkeypatch.setattr(desk, "AT_MOST_EVERY", 0.1)
+    await pair.writer.insert([a_job(queue="mail")])
+    await pair.writer.insert([a_job(queue="mail")])
+    pair.writer._signals._told_at.clear()
+    with pytest.raises(BadValue):
+        await pair.writer.insert([a_job(queue="mail", args='"\x00"')])
     await until(lambda: len(pair.heard) == 2)
 
 

@@ -96,7 +96,9 @@ def _is_sure(state: str, parts: Terms) -> bool:
         return True
     if state not in terms.ENDED:
         return parts.in_lanes
-    return parts.keys <= ({"state", "finished"} if state == "succeeded" else {"state", "finished", "queue"})
+    # Of those that have not succeeded there is an index by queue, for one queue.
+    by_queue = {"queue"} if state != "succeeded" and parts.queue is not None else set[str]()
+    return parts.keys <= {"state", "finished"} | by_queue
 
 
 def _is_long() -> Talk[bool]:

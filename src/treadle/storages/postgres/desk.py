@@ -62,8 +62,9 @@ class Desk:
         now = self._now()
         how = self._how_to_tell(jobs[0].queue) if len(jobs) == 1 else "bell"
         if how == "itself":
-            self._owed.pop(jobs[0].queue, None)
-            return await self.write.run(lambda: insert.insert_told(jobs[0], now))
+            answers = await self.write.run(lambda: insert.insert_told(jobs[0], now))
+            self._owed.pop(jobs[0].queue, None)  # only now: one that failed has told nobody
+            return answers
         answers = await self.write.run(lambda: bulk.insert_many(jobs, now))
         if how == "soon":
             self._owe(jobs[0].queue)
@@ -83,7 +84,7 @@ class Desk:
     def _pay(self) -> None:
         loop = asyncio.get_running_loop()
         news = News()
-        news.due.update(queue for queue, at in self._owed.items() if at <= loop.time() + 0.0005)
+        news.due.update(queue for queue, at in self._owed.items() if at <= loop.time())
         self._owed = {queue: at for queue, at in self._owed.items() if queue not in news.due}
         self._timer = loop.call_at(min(self._owed.values()), self._pay) if self._owed else None
         if news.due:
