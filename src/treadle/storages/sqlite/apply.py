@@ -24,6 +24,7 @@ from .rows import Database
 from .sql import statement
 
 _FIND: Final = statement("apply_find")
+_SUCCEED_BARE: Final = statement("succeed_bare")
 _SUCCEEDED: Final = Applied(True, state=State.SUCCEEDED)
 _STATES: Final[dict[str, State]] = {state.value: state for state in State}
 _MOST_ROWS: Final = 256
@@ -119,13 +120,23 @@ def _succeed(db: Database, changes: list[Change], clock: Clock, now: float, news
 
 
 def _succeed_all(db: Database, changes: list[Change], now: float) -> bool:
-    """Write many successes by one statement; if one of them is stale, none, and each must be asked by itself."""
-    values = [(change.id, change.token, change.result, change.warning) for change in changes]
-    size = min(_MOST_ROWS, 1 << (len(values) - 1).bit_length())
-    values += values[-1:] * (size - len(values))
+    """Write many successes by few statements; if one of them is stale, none, and each must be asked by itself."""
+    bare: dict[str | None, list[str]] = {}  # by token: the jobs of one claim end close to each other
+    telling: list[tuple[Any, ...]] = []
+    for change in changes:
+        if change.result is None and change.warning is None:
+            bare.setdefault(change.token, []).append(change.id)
+        else:
+            telling.append((change.id, change.token, change.result, change.warning))
     db.execute("savepoint successes")
     try:
-        written = db.execute(_succeed_sql(size), (now, *chain.from_iterable(values))).rowcount
+        written = sum(
+            db.execute(_SUCCEED_BARE, (now, token, rows.json_text(ids))).rowcount for token, ids in bare.items()
+        )
+        if telling:
+            size = min(_MOST_ROWS, 1 << (len(telling) - 1).bit_length())
+            telling += telling[-1:] * (size - len(telling))
+            written += db.execute(_succeed_sql(size), (now, *chain.from_iterable(telling))).rowcount
     except _BAD_VALUES as error:
         _undo(db, "successes", error)
         return False

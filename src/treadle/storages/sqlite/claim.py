@@ -1,8 +1,4 @@
-"""Claim: which due jobs a pod gets, in which order, and what it should know of the next ones.
-
-A row that no code of ours can have written (`rows`) is failed where it would have been claimed, as undecodable: a pod
-is given sound jobs only, and nobody has to look at the bad one twice.
-"""
+"""Claim: which due jobs a pod gets, in which order, and what it should know of the next ones."""
 
 from __future__ import annotations
 
@@ -14,21 +10,18 @@ from typing import Final
 import msgspec
 
 from ...core import queue as queueing
-from ...core.job import ErrorEntry, Job, State
+from ...core.job import Job
 from ...core.queue import Queue
 from ...ports import Claimed, Want
-from . import apply, rows
+from . import rows, take
 from .rows import Database
 from .sql import statement
 
 _HEADS: Final = statement("claim_heads")
 _DUE: Final = statement("claim_due")
-_TAKE: Final = statement("claim_take")
+_FIRST: Final = statement("claim_first")
 _GATE: Final = statement("queue")
-_TAKEN: Final = rows.Shape(
-    "seq, id, task, args, format, priority, run_at, created_at, attempt, max_attempts, timeout, has_more"
-)
-_MOST: Final = 1 << 31
+_as_numbers: Final = msgspec.json.Decoder(list[int]).decode
 
 
 def claim(db: Database, pod: str, token: str, wants: Sequence[Want], now: float) -> Claimed:
@@ -46,14 +39,14 @@ def claim(db: Database, pod: str, token: str, wants: Sequence[Want], now: float)
         levels, upcoming, damaged = _survey(db, want, now)
         for task in damaged:
             for (seq,) in db.execute(statement("damaged"), (want.queue, task)).fetchall():
-                _fail(db, seq, now)
+                take.fail(db, seq, now)
         next_due = min(next_due, upcoming)
         if queue.aging is None:
             chosen = _choose(db, want, levels, now)
         else:
             chosen = _choose_aged(db, want, levels, queue.aging, now)
         if chosen:
-            jobs += _take(db, pod, token, queue, chosen, now)
+            jobs += take.take(db, pod, token, queue, chosen, now)
         more = more or len(chosen) >= want.limit
     return Claimed(jobs, None if next_due == math.inf else max(0.0, next_due - now), more)
 
@@ -92,15 +85,14 @@ def _choose(db: Database, want: Want, levels: dict[int, list[str]], now: float) 
     chosen: list[int] = []
     for priority, tasks in levels.items():
         # Only the order within a task is stored; that of the queue comes from reading the tasks side by side.
-        due = [
-            _due(db, want.queue, task, priority, now, min(places.for_task(task), want.limit - len(chosen)))
-            for task in tasks
-        ]
-        if len(due) == 1:
-            ordered = list(due[0])
-            places.take(tasks[0], len(ordered))
-            chosen += [seq for _, seq, _ in ordered]
+        left = want.limit - len(chosen)
+        if len(tasks) == 1:
+            limit = min(places.for_task(tasks[0]), left)
+            first = _as_numbers(db.execute(_FIRST, (want.queue, tasks[0], priority, now, limit)).fetchone()[0])
+            places.take(tasks[0], len(first))
+            chosen += first
             continue
+        due = [_due(db, want.queue, task, priority, now, min(places.for_task(task), left)) for task in tasks]
         for _run_at, seq, task in heapq.merge(*due):
             if len(chosen) >= want.limit:
                 return chosen
@@ -158,69 +150,3 @@ def _due(
 ) -> Iterator[tuple[float, int, str]]:
     for run_at, seq in db.execute(_DUE, (queue, task, priority, now, limit)):
         yield run_at, seq, task
-
-
-def _take(db: Database, pod: str, token: str, queue: Queue, chosen: list[int], now: float) -> list[Job]:
-    taken = db.execute(_TAKE, (pod, token, now, rows.json_text(chosen), queue.timeout)).fetchall()
-    jobs: dict[int, Job] = {}
-    for row in taken:
-        job = _job_of(db, row, pod, token, queue.name, now)
-        if job is not None and _is_sound(job):
-            jobs[row[0]] = job
-        else:
-            _fail(db, row[0], now)
-    # RETURNING promises no order.
-    return [jobs[seq] for seq in chosen if seq in jobs]
-
-
-def _is_sound(job: Job) -> bool:
-    """Whether its numbers make sense: attempts are bounded only if they count upwards from zero."""
-    return (
-        0 < job.attempt < _MOST
-        and (job.max_attempts is None or job.max_attempts > 0)
-        and (job.timeout is None or 0 <= job.timeout < math.inf)
-        and min(job.crashes, job.snoozes, job.throttles) >= 0
-    )
-
-
-def _fail(db: Database, seq: int, now: float) -> None:
-    """The end of a row that cannot be run."""
-    db.execute(statement("fail_damaged"), (seq, now))
-    told = ErrorEntry(
-        attempt=0,
-        kind="undecodable",
-        message="its row in the database is damaged: it holds values that no version of Treadle writes",
-        started_at=now,
-    )
-    apply.remember(db, seq, told, now)
-
-
-def _job_of(db: Database, row: rows.RowTuple, pod: str, token: str, queue: str, now: float) -> Job | None:
-    """The job that was taken; None if its row is damaged."""
-    if not _TAKEN.fits(row):
-        return None
-    seq, id, task, args, format, priority, run_at, created_at, attempt, max_attempts, timeout, has_more = row
-    if has_more:
-        full = db.execute(statement("get_by_seq"), (seq,)).fetchall()
-        job = next(iter(rows.jobs_of(db, full, now)), None) if all(map(rows.is_sound, full)) else None
-        if job is not None and job.kept is not None:
-            job = msgspec.structs.replace(job, kept=None)  # whoever runs it has nothing to do with it
-        return job if job is None or job.timeout == timeout else msgspec.structs.replace(job, timeout=timeout)
-    return Job(
-        id=id,
-        task=task,
-        queue=queue,
-        state=State.RUNNING,
-        args=args,
-        format=format,
-        priority=priority,
-        run_at=run_at,
-        created_at=created_at,
-        attempt=attempt,
-        max_attempts=max_attempts,
-        timeout=timeout,
-        pod=pod,
-        token=token,
-        started_at=now,
-        deadline=now + timeout if timeout else None,
-    )

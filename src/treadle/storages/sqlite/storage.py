@@ -83,7 +83,10 @@ class SQLiteStorage(
     `synchronous="normal"` is faster for single enqueues, and may lose the last commits when the power fails.
     """
 
-    capabilities = Capabilities(durable=True, shared=True, proves_death=True, borrows=("sqlite3.Connection",))
+    # Statements run beside the interpreter: while one batch is written, the jobs of another can run.
+    capabilities = Capabilities(
+        durable=True, shared=True, proves_death=True, borrows=("sqlite3.Connection",), overlap=100
+    )
 
     def __init__(
         self,

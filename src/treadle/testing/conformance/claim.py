@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
+from msgspec.structs import replace
+
 from ...core.job import QueueChange, State
 from ...core.outcome import Snoozed, Succeeded, Throttled
 from ...ports import Storage
@@ -48,6 +53,36 @@ class Claim(Cases):
             3,
             2,
         )
+
+    async def test_unlike_jobs_in_one_claim_come_whole_and_in_their_order(
+        self, storage: Storage, clock: FakeClock
+    ) -> None:
+        """To the last bit of their times. A storage may read most jobs by a shorter way than those that have more."""
+        pod = await a_live_pod(storage)
+        kinds: list[dict[str, Any]] = [
+            {},
+            {"timeout": 1 / 3},
+            {"args": json.dumps({"text": 'ä\n\x07"\\' * 3_000}, ensure_ascii=False)},
+            {"timeout": 0.1, "max_attempts": 2},
+            {"tags": ("b", "a"), "timeout": 60.0},
+            {"delay": 1 / 7},
+            {"meta": '{"m":[1]}'},
+            {"run_at": 5.000_000_1},
+            {"format": 2, "timeout": 0.0},
+        ]
+        for kind in kinds * 2:
+            await put(storage, **kind)
+            clock.advance(0.123_456_7)
+        clock.advance(1)
+        jobs = await take(storage, pod)
+        assert len(jobs) == 2 * len(kinds)
+        written = [await look(storage, job.id) for job in jobs]
+        assert [replace(job, deadline=None) for job in jobs] == [replace(job, deadline=None) for job in written]
+        assert all(
+            job.deadline is None if other.deadline is None else near(job.deadline, other.deadline)
+            for job, other in zip(jobs, written, strict=True)
+        )
+        assert [(job.run_at, job.created_at) for job in jobs] == sorted((job.run_at, job.created_at) for job in jobs)
 
     async def test_the_deadline_is_the_timeout_from_now(self, storage: Storage, clock: FakeClock) -> None:
         pod = await a_live_pod(storage)

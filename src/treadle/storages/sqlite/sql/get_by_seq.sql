@@ -1,3 +1,3 @@
 select {job}
 from treadle_job
-where seq = ?1
+where seq in (select value from json_each(?1))
