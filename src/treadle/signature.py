@@ -62,6 +62,8 @@ class Signature:
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The arguments by name. TypeError if the function could not be called so."""
+        if not args and self._is_simple and kwargs.keys() == self._names:
+            return kwargs
         if self._is_simple and len(args) <= len(self._positional):
             bound = dict(zip(self._positional, args))  # noqa: B905 (the rest have defaults)
             if not kwargs and len(args) >= self._enough:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.core.ids import is_id, text, unix_ms_of, uuid7
+from treadle.core.ids import is_id, text, texts, unix_ms_of, uuid7
 
 _clocks = st.integers(0, 2**47)
 _entropy = st.integers(0, 2**80 - 1)
@@ -95,3 +95,12 @@ def test_an_id_of_another_version_has_no_time() -> None:
     assert is_id(other)
     with pytest.raises(ValueError, match="is not a UUIDv7"):
         unix_ms_of(other)
+
+
+def test_many_texts_are_those_of_each() -> None:
+    made = [0]
+    for n in range(200):
+        made.append(uuid7(1_000 + n // 90, made[-1], (n * 0x9E37_79B9_7F4A_7C15) & ((1 << 76) - 1)))
+    edge = made[-1] | (1 << 62) - 1
+    values = [*made, edge, uuid7(1_000, edge, 5)]
+    assert texts(values) == [text(value) for value in values]

@@ -106,10 +106,8 @@ class GatedConnection:
     async def execute(self, query: str) -> str:
         return await self._pass(query, lambda: self._connection.execute(query))
 
-    async def copy_records_to_table(self, table_name: str, **options: Any) -> str:
-        return await self._pass(
-            f"copy {table_name}", lambda: self._connection.copy_records_to_table(table_name, **options)
-        )
+    async def copy_to_table(self, table_name: str, **options: Any) -> str:
+        return await self._pass(f"copy {table_name}", lambda: self._connection.copy_to_table(table_name, **options))
 
     async def _pass(self, text: str, send: Callable[[], Awaitable[Any]]) -> Any:
         if not self._gate.closed or _ASIDE.fullmatch(text):

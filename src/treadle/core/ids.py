@@ -7,12 +7,14 @@ clock is set back. The shell keeps `last` and draws `entropy`; this module only 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
 # 48 bits of milliseconds | version (4) | 12 bits of chance | variant (2) | 62 bits of chance (RFC 9562, section 5.7)
 _MARKS: Final = 7 << 76 | 2 << 62
 _LOW: Final = (1 << 62) - 1
 _CHANCE: Final = ((1 << 12) - 1) << 64 | _LOW
+_TAIL: Final = (1 << 64) - 1
 _STEP: Final = (1 << 32) - 1
 _ID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _VERSION_AT: Final = 14
@@ -37,6 +39,18 @@ def text(value: int) -> str:
     """The id in its canonical form: 36 characters, lower case."""
     digits = f"{value:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
+
+
+def texts(values: Iterable[int]) -> list[str]:
+    """The same of many. Those that were made together begin alike, and that is written once."""
+    made: list[str] = []
+    head, start = -1, ""
+    for value in values:
+        if value >> 64 != head:
+            head, start = value >> 64, text(value)[:19]
+        tail = f"{value & _TAIL:016x}"
+        made.append(f"{start}{tail[:4]}-{tail[4:]}")
+    return made
 
 
 def is_id(text: str) -> bool:

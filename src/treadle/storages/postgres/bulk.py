@@ -1,32 +1,27 @@
 """Bulk: many new jobs without unique keys, by COPY.
 
-Arrays cost asyncpg a look at every element of every column, and the server an unnest; COPY costs neither, and the
-server works while the rest is still being encoded. What COPY cannot do is settle a conflict. Without keys there is one
-kind only, an id that is there already (a repeat after a lost answer): then all of it is undone, and the ordinary insert
-does it. A repeat whose job has ended meanwhile meets no conflict. So, as in insert_1, under a new snapshot: what is in
-the history goes again. The ids of one bulk are close together, because clients make them so that they grow with time,
-and nearly always the look finds nothing between the smallest and the greatest.
+Arrays cost asyncpg a look at every element of every column, and the server an unnest; COPY costs neither (`binary`),
+and the server works while the rest is still being encoded. What COPY cannot do is settle a conflict. Without keys there
+is one kind only, an id that is there already (a repeat after a lost answer): then all of it is undone, and the ordinary
+insert does it. A repeat whose job has ended meanwhile meets no conflict. So, as in insert_1, under a new snapshot: what
+is in the history goes again. The ids of one bulk are close together, because clients make them so that they grow with
+time, and nearly always the look finds nothing between the smallest and the greatest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 from ...core.job import NewJob
 from ...ports import Inserted
-from . import insert
+from . import binary, insert
 from .talk import BEGIN, COMMIT, COPY, BadValue, Talk
 
 LEAST: Final = 500
 """From so many jobs on COPY is faster than arrays."""
 
 CHUNK: Final = 5_000
-COLUMNS: Final = (
-    "id", "queue", "task", "args", "priority", "run_at", "created_at", "max_attempts", "timeout", "pinned", "format",
-    "tags", "meta", "reason",
-)  # fmt: skip
 _START: Final = (
     "select coalesce(to_timestamp($1::float8), clock_timestamp()), has_table_privilege('treadle.job', 'insert')"
 )
@@ -35,9 +30,6 @@ _FORGET: Final = (
     "delete from treadle.job "
     "where id = any (array(select h.id from treadle.job_history as h where h.id = any ($1::uuid[])))"
 )
-# What the driver and the tables can hold; beyond it, the ordinary insert says what is wrong.
-_FIRST: Final = datetime(1, 1, 2, tzinfo=UTC).timestamp()
-_LAST: Final = datetime(9999, 12, 30, tzinfo=UTC).timestamp()
 
 
 def insert_many(jobs: Sequence[NewJob], now: float | None) -> Talk[list[Inserted]]:
@@ -48,7 +40,7 @@ def insert_many(jobs: Sequence[NewJob], now: float | None) -> Talk[list[Inserted
     ((clock, may_copy),) = yield _START, (now,)
     if may_copy:
         try:
-            yield COPY, ("job", COLUMNS, _records(jobs, clock))
+            yield COPY, ("job", binary.COLUMNS, binary.stream(jobs, clock))
             ids = [new.id for new in jobs]
             ended = yield _ENDED, (min(ids), max(ids))
             if ended:
@@ -63,25 +55,3 @@ def insert_many(jobs: Sequence[NewJob], now: float | None) -> Talk[list[Inserted
         answers += yield from insert.insert(jobs[start : start + CHUNK], now)
     yield COMMIT
     return answers
-
-
-def _records(jobs: Sequence[NewJob], clock: datetime) -> Iterator[tuple[Any, ...]]:
-    for new in jobs:
-        due = clock
-        if new.run_at is not None or new.delay:
-            due = _due(new, clock)
-        yield (
-            new.id, new.queue, new.task, new.args, new.priority, due, clock, new.max_attempts, new.timeout, new.pinned,
-            new.format, list(new.tags) or None, new.meta, new.reason,
-        )  # fmt: skip
-
-
-def _due(new: NewJob, clock: datetime) -> datetime:
-    if new.run_at is None:
-        try:
-            return clock + timedelta(seconds=new.delay)
-        except OverflowError as error:
-            raise BadValue(str(error)) from error
-    if not _FIRST < new.run_at < _LAST:
-        raise BadValue(f"the instant {new.run_at} cannot be stored")
-    return max(clock, datetime.fromtimestamp(new.run_at, UTC))

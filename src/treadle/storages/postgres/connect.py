@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 from ...core.errors import StorageTimeout, StorageUnavailable, TreadleError
@@ -41,8 +41,8 @@ class Connection(Protocol):
 
     async def fetch(self, query: str, *args: Any) -> list[Any]: ...
     async def execute(self, query: str) -> str: ...
-    async def copy_records_to_table(
-        self, table_name: str, *, records: Iterable[tuple[Any, ...]], columns: Sequence[str], schema_name: str
+    async def copy_to_table(
+        self, table_name: str, *, source: AsyncIterable[bytes], columns: Sequence[str], schema_name: str, format: str
     ) -> str: ...
     async def close(self) -> None: ...
     def terminate(self) -> None: ...

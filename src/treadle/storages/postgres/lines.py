@@ -53,9 +53,9 @@ async def carry(connection: Connection, talk: Talk[T], schema: Schema) -> T:
         while True:
             try:
                 if text is COPY:
-                    table, columns, records = parameters
-                    await connection.copy_records_to_table(
-                        table, schema_name=schema.name, columns=columns, records=records
+                    table, columns, pieces = parameters
+                    await connection.copy_to_table(
+                        table, schema_name=schema.name, columns=columns, source=pieces, format="binary"
                     )
                     rows: list[Any] = []
                 elif parameters or text.lstrip().startswith(ANSWERED):

@@ -25,6 +25,8 @@ _COLUMNS: Final = (
     "reason", "meta", "args",
 )  # fmt: skip
 _ROW: Final = f"(?1, 'ready', {', '.join('?' * len(_COLUMNS))})"
+# What jobs that are enqueued together mostly have in common: all but the id and the arguments.
+_COMMON: Final = slice(1, -1)
 _ASKED: Final = "update treadle_job set created_at = ? where seq = ?"
 _MOST_ROWS: Final = 256
 _HOLDER: Final = "select seq, tags, state, unique_key, kept, created_at from treadle_job where id = ?"
@@ -37,6 +39,15 @@ def _insert_sql(count: int) -> str:
         f"insert into treadle_job (created_at, state, {', '.join(_COLUMNS)}) "
         f"values {', '.join([_ROW] * count)} on conflict do nothing"
     )
+
+
+@functools.cache
+def _insert_alike_sql(count: int) -> str:
+    """The time, what they have in common, and then the id and the arguments of each."""
+    first_own = len(_COLUMNS)
+    common = ", ".join(f"?{n}" for n in range(2, first_own))
+    each = [f"(?1, 'ready', ?{n}, {common}, ?{n + 1})" for n in range(first_own, first_own + 2 * count, 2)]
+    return _insert_sql(1).replace(_ROW, ", ".join(each))
 
 
 def insert(db: Database, jobs: Sequence[NewJob], now: float) -> list[Inserted]:
@@ -76,7 +87,14 @@ def _write(db: Database, values: list[tuple[Any, ...]], now: float) -> None:
         # A few sizes of statement serve all numbers of rows: a row that is repeated to fill up is a known id.
         size = min(_MOST_ROWS, 1 << (len(batch) - 1).bit_length())
         batch += batch[-1:] * (size - len(batch))
-        db.execute(_insert_sql(size), (now, *chain.from_iterable(batch)))
+        common = batch[0][_COMMON]
+        if all(row[_COMMON] == common for row in batch):
+            # To give SQLite a value costs as much as to store it, and a null, which must first be found to need no
+            # adapter, twice that.
+            own = chain.from_iterable([(row[0], row[-1]) for row in batch])
+            db.execute(_insert_alike_sql(size), (now, *common, *own))
+        else:
+            db.execute(_insert_sql(size), (now, *chain.from_iterable(batch)))
 
 
 def _insert_one(db: Database, new: NewJob, now: float) -> Inserted:
