@@ -2,10 +2,10 @@
 
 The idea
 --------
-There is one turn under way at a time, and no timer. While it is under way, runs end and wakes arrive; they fill the
-next turn, which starts the moment this one is answered. So batches grow with load by themselves: a job alone is served
-at once, and a thousand jobs share a commit. `apply` and `claim` are sent side by side; a storage that can writes both
-in one commit.
+There is one turn under way at a time. While it is under way, runs end and wakes arrive; they fill the next turn, which
+starts the moment this one is answered. So batches grow with load by themselves: a job alone is served at once, and a
+thousand jobs share a commit. Only in a stream of small turns does the next one wait a little for company (`core.pace`).
+`apply` and `claim` are sent side by side; a storage that can writes both in one commit.
 
 Where a storage works beside the pod and many jobs end while a turn is under way (`Capabilities.overlap` says how many),
 a second one leaves beside it: otherwise the storage would rest while a batch is run, and the pod while it is written.
@@ -61,6 +61,7 @@ import msgspec
 from msgspec import UNSET
 
 from ..core import demand, lifecycle
+from ..core import pace as pacing
 from ..core.backoff import Retry
 from ..core.job import Change, ErrorEntry, Job
 from ..core.outcome import Interrupted, Outcome, Raised
@@ -137,6 +138,7 @@ class Turner:
         self._due_at: float | None = None  # by the loop's clock
         self._loop = asyncio.get_running_loop()
         self._pause = 0.0
+        self._pace = pacing.Pace()
         self._tokens = 0
         self._salt = f"{chance.getrandbits(64):016x}"
 
@@ -260,11 +262,19 @@ class Turner:
                 self._nudged.clear()
                 if self._pause:
                     await self._wait_out_trouble()
+                elif (gather := self._gathering()) > 0:
+                    await asyncio.sleep(gather)
                 self._arm(await self._guarded_turn())
         finally:
             if self._relief is not None:
                 self._relief.cancel()
                 await asyncio.wait([self._relief])
+
+    def _gathering(self) -> float:
+        """How long the next turn should wait for company."""
+        is_pressed = bool(self._plenty) or not self.claiming
+        self._pace, wait = pacing.follow(self._pace, self._loop.time(), ended=len(self._pending), is_pressed=is_pressed)
+        return wait
 
     async def _relieve(self) -> None:
         """Second turns, as long as there is enough for them beside the first."""
