@@ -8,13 +8,14 @@ import shutil
 from pathlib import Path
 
 from .harness import Bench, Figures, Target, Workload
-from .peers import Peer
+from .peers import Peer, find
 from .peers.treadle_postgres import TreadlePostgres
 from .proxy import Proxy
 from .server import SOCKET
 from .servers import bench_of
 from .shapes import COSTS, SHAPES, drain_four, enqueue_of_many, filled_drain
 from .workloads import bulk, caller_1, callers_100, idle, idle_50, import_time, pickup_across
+from .workloads import drain as drain_of_file
 
 MILLION_MORE = 0.25  # on top of the backlog: what all rounds together may take from it
 TRIPS = 5_000
@@ -22,6 +23,11 @@ TRIPS = 5_000
 
 def drain(bench: Bench, peer: Peer) -> Figures:
     return filled_drain(bench, peer, int(bench.sizes.drain * peer.share))
+
+
+def drain_sqlite(bench: Bench, peer: Peer) -> Figures:
+    """Not this peer but its brother on a file, in the same rounds: nobody should have to leave SQLite for speed."""
+    return drain_of_file(Bench(bench.sizes, bench.folder), find("treadle-sqlite"))
 
 
 def drain_two(bench: Bench, peer: Peer) -> Figures:
@@ -111,6 +117,13 @@ WORKLOADS = (
         ("rate", *COSTS),
         drain,
         (Target("rate", 2.5, beside=("drain", PEER)), Target("worker_us", 60, at_least=False)),
+    ),
+    Workload(
+        "drain-sqlite",
+        "The same by Treadle on a SQLite file, one worker process",
+        ("rate", "worker_us", "commits", "wal_bytes"),
+        drain_sqlite,
+        (Target("rate", 1, beside=("drain", OURS)),),
     ),
     Workload(
         "drain-two",

@@ -18,7 +18,14 @@ class TreadlePostgres(PostgresPeer):
     title = "Treadle on PostgreSQL"
     module = "treadle"
     left = "select count(*) from treadle.job"
-    does = PostgresPeer.does | {"drain-million", "drain-scheduled", "drain-finished", "drain-snapshot", "idle-50"}
+    does = PostgresPeer.does | {
+        "drain-sqlite",
+        "drain-million",
+        "drain-scheduled",
+        "drain-finished",
+        "drain-snapshot",
+        "idle-50",
+    }
 
     def settings(self) -> dict[str, str]:
         return {
