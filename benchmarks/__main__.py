@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import datetime as dt
+import functools
 import shutil
 import signal
 import sys
@@ -26,7 +27,8 @@ RESULTS = HERE / "results"
 def main() -> int:
     options, suite = _options()
     if options.kept:
-        return _tell(Report.kept(options.kept, suite.workloads, suite.ours), suite, options.page)
+        runs = [Report.kept(path, suite.workloads, suite.ours) for path in options.kept]
+        return _tell(functools.reduce(Report.joined, runs), suite, options.page)
     chosen = [each for each in suite.workloads if not options.only or each.name in options.only]
     sizes = dataclasses.replace(QUICK if options.quick else Sizes(), slots=options.worker_slots)
     rounds = options.rounds or (1 if options.quick else 3)
@@ -39,29 +41,36 @@ def main() -> int:
         )
         return 2
     began = time.monotonic()
+    kept = options.json or RESULTS / f"{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}.json"
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that servers and workers are ended on the way out
     try:
         with suite.bench(sizes, folder, options.patience, options.peers) as (bench, facts):
-            floor = suite.floor(bench)
-            bench.run(chosen, options.peers, rounds)
+            report = Report(
+                results=Results(bench.samples),
+                workloads=chosen,
+                peers=options.peers,
+                machine=facts,
+                sizes=sizes,
+                command=" ".join(["python -m benchmarks", *sys.argv[1:]]),
+                date=dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
+                took=0.0,
+                ours=suite.ours,
+                floor=suite.floor(bench),
+            )
+
+            def save() -> None:
+                """After every round: a run that is stopped has what it has measured."""
+                nonlocal report
+                results = Results(bench.samples, bench.discarded)
+                report = dataclasses.replace(report, results=results, took=time.monotonic() - began)
+                report.save(kept)
+
+            bench.run(chosen, options.peers, rounds, save)
     except Failed as failed:  # a server or an environment that cannot be had; what fails in a cell is kept as such
         print(failed, file=sys.stderr)
         return 2
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    report = Report(
-        results=Results(bench.samples, bench.discarded),
-        workloads=chosen,
-        peers=options.peers,
-        machine=facts,
-        sizes=sizes,
-        command=" ".join(["python -m benchmarks", *sys.argv[1:]]),
-        date=dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        took=time.monotonic() - began,
-        ours=suite.ours,
-        floor=floor,
-    )
-    report.save(options.json or RESULTS / f"{dt.datetime.now(dt.UTC):%Y%m%d-%H%M%S}.json")
     # A part of the figures must not pass for the whole.
     is_whole = not (options.only or options.quick or options.peers != list(suite.peers))
     return _tell(report, suite, options.page or (suite.page if is_whole else None))
@@ -103,7 +112,13 @@ def _options() -> tuple[argparse.Namespace, Suite]:
     )
     parser.add_argument("--dir", type=Path, default=Path("/var/tmp"), help="where the databases go; not a RAM disk")
     parser.add_argument("--json", type=Path, metavar="PATH", help="where the samples go (default benchmarks/results/)")
-    parser.add_argument("--from", dest="kept", type=Path, metavar="PATH", help="measure nothing: report kept samples")
+    parser.add_argument(
+        "--from",
+        dest="kept",
+        type=lambda text: [Path(each) for each in text.split(",")],
+        metavar="PATH,...",
+        help="measure nothing: report kept samples; those of several runs count as further rounds",
+    )
     parser.add_argument("--page", type=Path, metavar="PATH", help="write the page there, whatever was chosen")
     options = parser.parse_args()
     if options.brief:

@@ -106,7 +106,9 @@ class Bench:
 
     # Rounds ----------------------------------------------------------------------------------------------------------
 
-    def run(self, workloads: Sequence[Workload], names: Sequence[str], rounds: int) -> None:
+    def run(
+        self, workloads: Sequence[Workload], names: Sequence[str], rounds: int, after_round: Callable[[], None]
+    ) -> None:
         cells = [
             (workload, peer) for workload in workloads for peer in map(peers.find, names) if workload.name in peer.does
         ]
@@ -114,6 +116,7 @@ class Bench:
             for workload, peer in cells if number % 2 == 0 else reversed(cells):
                 if number == 0 or not workload.once:
                     self._measure_quietly(workload, peer, number)
+            after_round()
 
     def _measure_quietly(self, workload: Workload, peer: Peer, number: int) -> None:
         """Measure, and while there is patience measure again what others disturbed, whatever it came to."""

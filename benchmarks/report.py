@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from . import peers
@@ -143,6 +143,18 @@ class Report:
             took=whole["seconds"],
             ours=ours,
             floor=whole.get("floor", {}),
+        )
+
+    def joined(self, other: Report) -> Report:
+        """With the samples of another run, as further rounds: one that was stopped, or one that adds to it."""
+        first = 1 + max((sample.round for sample in self.results.samples), default=-1)
+        more = [replace(sample, round=sample.round + first) for sample in other.results.samples]
+        return replace(
+            self,
+            results=Results([*self.results.samples, *more], self.results.discarded + other.results.discarded),
+            command=f"{self.command}` and `{other.command}",
+            took=self.took + other.took,
+            date=other.date,
         )
 
     # What the page says in words -------------------------------------------------------------------------------------
