@@ -12,6 +12,7 @@ import pytest
 from treadle.core.job import Change, QueueChange, State
 from treadle.ports import Applied, Claimed, Want
 from treadle.storages.memory import MemoryStorage
+from treadle.testing.conformance.builders import a_pod
 
 from .conftest import World
 
@@ -100,6 +101,17 @@ async def test_few_runs_wait_for_the_turn_that_is_under_way(world: World) -> Non
         assert storage.applies == 1
         storage.gate.set()
         await all_done(world, ids)
+
+
+async def test_beside_other_pods_there_is_no_second_turn(world: World) -> None:
+    """The storage has their turns to work at; with two of each, four pods were slower than two."""
+    storage = slow(world)
+    await storage.register(a_pod(queues={"default": 20}))
+    ids = await enqueue(world, 200)
+    async with world.pod(slots=20) as pod:
+        await all_done(world, ids)
+    assert pod.roster.serving["default"] == 2
+    assert storage.most_applies == storage.most_claims == 1
 
 
 async def test_a_storage_that_does_not_ask_for_it_has_one_turn_at_a_time(world: World) -> None:

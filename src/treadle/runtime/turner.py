@@ -9,6 +9,7 @@ thousand jobs share a commit. Only in a stream of small turns does the next one 
 
 Where a storage works beside the pod and many jobs end while a turn is under way (`Capabilities.overlap` says how many),
 a second one leaves beside it: otherwise the storage would rest while a batch is run, and the pod while it is written.
+(Unless other pods serve the same queues: then the storage does not rest.)
 Each then takes half of the slots, and neither asks for places that the other has asked for. Below that number there is
 never more than one: two small ones cost more statements and commits than one large one.
 
@@ -113,9 +114,7 @@ class Turner:
         self._accepted = accepted
         self._may_claim = may_claim
         self._overlap = storage.capabilities.overlap
-        # Half of the slots, or a second turn would have nothing to fill.
-        may_overlap = self._overlap is not None and roster.slots >= 2 * self._overlap
-        self._batch = min(batch, roster.slots // 2) if may_overlap else batch
+        self._batch = batch
         self._poll = poll
         self._chance = chance
         self._meter = meter or Meter()
@@ -286,7 +285,17 @@ class Turner:
 
     def _is_second_worth(self) -> bool:
         many = self._overlap is not None and len(self._pending) >= self._overlap
-        return many and self._turns == 1 and not self._pause and not self._unanswered
+        return many and self._turns == 1 and self._is_alone() and not self._pause and not self._unanswered
+
+    def _is_alone(self) -> bool:
+        """Whether no other pod serves these queues: else the storage has their turns to work at while we run jobs, and
+        twice as many at once are only in each other's way."""
+        return max(self._roster.serving.values(), default=1) < 2
+
+    def _most(self) -> int:
+        """How much a claim may ask for: half of the slots where there are second turns, or those would find none."""
+        may_overlap = self._overlap is not None and self._roster.slots >= 2 * self._overlap and self._is_alone()
+        return min(self._batch, self._roster.slots // 2) if may_overlap else self._batch
 
     async def _guarded_turn(self, *, second: bool = False) -> float:
         """A turn. Whatever is wrong with it, there is a next one: a pod whose turns had ended would beat on, and keep
@@ -438,7 +447,7 @@ class Turner:
         self._plenty -= unserved
         return tuple(
             Want(ask.queue, ask.limit, tuple(Lane(tasks, limit) for tasks, limit in ask.groups))
-            for ask in demand.plan(rooms, self._batch)
+            for ask in demand.plan(rooms, self._most())
         )
 
     async def _allowed(self, wants: tuple[Want, ...]) -> tuple[Want, ...]:
