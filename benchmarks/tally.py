@@ -43,8 +43,8 @@ class Tally:
 
     def _open(self) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)
-        # Never shorter than it was, not even for an instant: a module that is imported twice opens it twice, and whoever
-        # reads a page of a map that is no longer in the file is killed (SIGBUS).
+        # Never shorter than it was, not even for an instant: a module that is imported twice opens it twice, and
+        # whoever reads a page of a map that is no longer in the file is killed (SIGBUS).
         file = os.open(self._folder / f"{os.getpid()}.tally", os.O_RDWR | os.O_CREAT, 0o600)
         try:
             os.ftruncate(file, SIZE)

@@ -18,6 +18,7 @@ from benchmarks.peers.producing import Arguments, AsyncProducer, ThreadProducer
 from benchmarks.proxy import Proxy
 from benchmarks.report import UNITS, Report
 from benchmarks.suites import SUITES, Suite
+from benchmarks.tally import Tallies, Tally
 
 SERVERLESS = {"BENCH_PG_SOCKET": "/nowhere:1", "BENCH_REDIS_URL": "redis://nowhere"}
 PAIRS = [(name, workload) for name, suite in SUITES.items() for workload in suite.workloads]
@@ -235,3 +236,14 @@ def test_the_proxy_counts_what_a_client_waits_for(tmp_path: Path) -> None:
     with Proxy(f"{tmp_path / 'server'}:5", tmp_path / "client") as proxy:
         assert asyncio.run(talk()) == start + messages
         assert proxy.trips == 2
+
+
+def test_a_tally_that_is_opened_twice_keeps_its_pages(tmp_path: Path) -> None:
+    """A module that is imported twice opens it twice. A file that is cut short in between kills whoever reads it."""
+    first = Tally(tmp_path)
+    first.tick()
+    seen = Tallies(tmp_path)
+    assert seen.count == 1
+    second = Tally(tmp_path)
+    second.tick()
+    assert seen.count == Tallies(tmp_path).count == 2
