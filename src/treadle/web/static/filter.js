@@ -19,12 +19,14 @@ function close() {
 async function complete() {
   const own = ++asked;
   const query = new URLSearchParams({ text: box().value, at: box().selectionStart });
-  let answer;
+  let told;
   try {
-    answer = await fetch(url(`/api/v1/complete?${query}`));
+    const answer = await fetch(url(`/api/v1/complete?${query}`));
+    told = answer.ok && await answer.json();
   } catch { return; }
-  if (own !== asked || !answer.ok || document.activeElement !== box()) return;
-  found = await answer.json();
+  // Looked at only now: while an answer was read, a later one may have come.
+  if (own !== asked || !told || document.activeElement !== box()) return;
+  found = told;
   of = query.get("text");
   at = -1;
   draw();
@@ -69,7 +71,7 @@ export function startFilter() {
     if (event.key === "Tab" && of !== it.value) {
       event.preventDefault();
       clearTimeout(wait);
-      taking = complete().then(() => { taking = null; if (found.items.length) take(found.items[0]); });
+      taking = complete().then(() => { taking = null; if (of === it.value && found.items.length) take(found.items[0]); });
       return;
     }
     const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
