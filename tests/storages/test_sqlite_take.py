@@ -15,6 +15,7 @@ from treadle.core.job import State
 from treadle.core.outcome import Succeeded
 from treadle.core.queue import Queue
 from treadle.storages.sqlite import SQLiteStorage, take
+from treadle.storages.sqlite.sql import statement
 from treadle.testing.conformance.builders import a_job, a_token, want
 from treadle.testing.conformance.steps import a_live_pod, look, put
 from treadle.testing.conformance.steps import take as claim
@@ -87,6 +88,18 @@ async def test_plain_jobs_are_told_by_one_row(storage: SQLiteStorage) -> None:
     counting = Counting(db)
     jobs = take.take(counting, "pod", "token", Queue(name="default"), seqs, 1_800_000_000.0)
     assert (len(jobs), counting.rows) == (100, 1)
+    db.close()
+
+
+async def test_long_arguments_are_read_once(storage: SQLiteStorage) -> None:
+    """They are read column by column; in the text they would be escaped and decoded for nothing."""
+    long = '{"text":"' + "x" * 100_000 + '"}'
+    await storage.insert([a_job(args=long), a_job()])
+    db = sqlite3.connect(storage.path, isolation_level=None)
+    (told,) = db.execute(statement("claim_read"), ("[1,2]",)).fetchone()
+    assert len(told) < 1_000
+    jobs = take.take(db, "pod", "token", Queue(name="default"), [1, 2], 1_800_000_000.0)
+    assert [job.args for job in jobs] == [long, "{}"]
     db.close()
 
 

@@ -3,13 +3,14 @@
 --
 -- SQLite writes fifteen digits of a number into JSON: so times come as whole numbers of 2^-31 seconds, which is what
 -- every double from 1970-01-25 to 2106 is. The last column says that there is more to be read: a number that fits
--- neither way, long arguments, or a column that most jobs leave empty.
+-- neither way, long arguments (which would be escaped and read back for nothing, so they are left out here), or a column
+-- that most jobs leave empty.
 select json_group_array(
     json_array(
         seq,
         id,
         task,
-        args,
+        iif(length(args) > 4096, '', args),
         format,
         priority,
         cast(run_at * 2147483648.0 as integer),
