@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.core.demand import Ask, Group, Portion, Room, plan, rest, share, within
+from treadle.core.demand import Ask, Group, Portion, Room, is_alone, most, plan, rest, share, within
 from treadle.core.queue import Queue
 
 A, B = frozenset({"a"}), frozenset({"b"})
@@ -163,3 +163,17 @@ def test_the_poll_has_jitter_of_a_fifth() -> None:
 def test_what_falls_due_sooner_ends_the_rest_sooner() -> None:
     assert rest(0.25, 1.0, 0.5) == 0.25
     assert rest(5.0, 1.0, 0.5) == 1.0
+
+
+def test_a_pod_is_alone_until_it_hears_of_another() -> None:
+    assert is_alone({})
+    assert is_alone({"a": 1, "b": 1})
+    assert not is_alone({"a": 1, "b": 2})
+
+
+def test_where_there_are_second_turns_each_takes_half_of_the_slots() -> None:
+    assert most(500, 500, 100, alone=True) == 250
+    assert most(100, 500, 100, alone=True) == 100
+    assert most(500, 199, 100, alone=True) == 500
+    assert most(500, 500, None, alone=True) == 500
+    assert most(500, 500, 100, alone=False) == 500

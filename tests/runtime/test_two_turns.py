@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import msgspec
 import pytest
 
 from treadle.core.job import Change, QueueChange, State
+from treadle.core.pace import EVERY
 from treadle.ports import Applied, Claimed, Want
 from treadle.storages.memory import MemoryStorage
 from treadle.testing.conformance.builders import a_pod
@@ -112,6 +114,24 @@ async def test_beside_other_pods_there_is_no_second_turn(world: World) -> None:
         await all_done(world, ids)
     assert pod.roster.serving["default"] == 2
     assert storage.most_applies == storage.most_claims == 1
+
+
+async def test_in_a_stream_of_small_turns_the_next_one_waits_for_company(world: World) -> None:
+    """This storage answers at once: without a pace there would be a turn for every job, one right after the other."""
+    storage, left = world.storage, list[float]()
+    claim = storage.claim
+
+    async def noted(*asked: Any) -> Claimed:
+        left.append(asyncio.get_running_loop().time())
+        return await claim(*asked)
+
+    storage.claim = noted  # type: ignore[method-assign]
+    async with world.pod(slots=20):
+        for _ in range(150):
+            await enqueue(world, 1)
+            await asyncio.sleep(0.001)
+    gaps = sorted(after - before for before, after in itertools.pairwise(left))
+    assert gaps[len(gaps) // 2] >= 0.9 * EVERY
 
 
 async def test_a_storage_that_does_not_ask_for_it_has_one_turn_at_a_time(world: World) -> None:

@@ -52,6 +52,18 @@ class Ask(Struct, frozen=True):
 _PLAIN: Final = Portion()
 
 
+def is_alone(serving: Mapping[str, int]) -> bool:
+    """Whether no other pod serves a pod's queues: else the storage has their turns to work at while this one runs its
+    jobs, and second turns are only in each other's way."""
+    return max(serving.values(), default=1) < 2
+
+
+def most(batch: int, slots: int, overlap: int | None, *, alone: bool) -> int:
+    """How much a claim may ask for: half of the slots where there are second turns, or those would find none."""
+    has_second = overlap is not None and slots >= 2 * overlap and alone
+    return min(batch, slots // 2) if has_second else batch
+
+
 def share(queue: Queue | None, serving: int, given: int | None = None) -> int | None:
     """This pod's part of the cluster-wide total: what the Balancer has given it, else a fair part, rounded up, so that
     the whole total is used, and never the whole total for a pod that has just come. `serving` pods have a part in it.

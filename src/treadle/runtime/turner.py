@@ -285,17 +285,8 @@ class Turner:
 
     def _is_second_worth(self) -> bool:
         many = self._overlap is not None and len(self._pending) >= self._overlap
-        return many and self._turns == 1 and self._is_alone() and not self._pause and not self._unanswered
-
-    def _is_alone(self) -> bool:
-        """Whether no other pod serves these queues: else the storage has their turns to work at while we run jobs, and
-        twice as many at once are only in each other's way."""
-        return max(self._roster.serving.values(), default=1) < 2
-
-    def _most(self) -> int:
-        """How much a claim may ask for: half of the slots where there are second turns, or those would find none."""
-        may_overlap = self._overlap is not None and self._roster.slots >= 2 * self._overlap and self._is_alone()
-        return min(self._batch, self._roster.slots // 2) if may_overlap else self._batch
+        alone = demand.is_alone(self._roster.serving)
+        return many and self._turns == 1 and alone and not self._pause and not self._unanswered
 
     async def _guarded_turn(self, *, second: bool = False) -> float:
         """A turn. Whatever is wrong with it, there is a next one: a pod whose turns had ended would beat on, and keep
@@ -445,9 +436,11 @@ class Turner:
         unserved = {room.queue for room in rooms if room.most == 0 or not self._roster.kinds}
         self._hungry -= unserved
         self._plenty -= unserved
+        alone = demand.is_alone(self._roster.serving)
+        most = demand.most(self._batch, self._roster.slots, self._overlap, alone=alone)
         return tuple(
             Want(ask.queue, ask.limit, tuple(Lane(tasks, limit) for tasks, limit in ask.groups))
-            for ask in demand.plan(rooms, self._most())
+            for ask in demand.plan(rooms, most)
         )
 
     async def _allowed(self, wants: tuple[Want, ...]) -> tuple[Want, ...]:
