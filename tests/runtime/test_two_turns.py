@@ -15,6 +15,7 @@ from treadle.core.pace import EVERY
 from treadle.ports import Applied, Claimed, Want
 from treadle.storages.memory import MemoryStorage
 from treadle.testing.conformance.builders import a_pod
+from treadle.testing.simulation.loop import SimLoop
 
 from .conftest import World
 
@@ -116,22 +117,32 @@ async def test_beside_other_pods_there_is_no_second_turn(world: World) -> None:
     assert storage.most_applies == storage.most_claims == 1
 
 
-async def test_in_a_stream_of_small_turns_the_next_one_waits_for_company(world: World) -> None:
-    """This storage answers at once: without a pace there would be a turn for every job, one right after the other."""
-    storage, left = world.storage, list[float]()
-    claim = storage.claim
+def test_in_a_stream_of_small_turns_the_next_one_waits_for_company() -> None:
+    """On virtual time, where this storage answers at once and a busy machine stretches nothing: without a pace there
+    is a turn for every job, one right after the other."""
 
-    async def noted(*asked: Any) -> Claimed:
-        left.append(asyncio.get_running_loop().time())
-        return await claim(*asked)
+    async def stream() -> list[float]:
+        world, left = World(), list[float]()
+        claim = world.storage.claim
 
-    storage.claim = noted  # type: ignore[method-assign]
-    async with world.pod(slots=20):
-        for _ in range(150):
-            await enqueue(world, 1)
-            await asyncio.sleep(0.001)
+        async def noted(*asked: Any) -> Claimed:
+            left.append(asyncio.get_running_loop().time())
+            return await claim(*asked)
+
+        world.storage.claim = noted  # type: ignore[method-assign]
+        async with world.pod(slots=20):
+            for _ in range(150):
+                await enqueue(world, 1)
+                await asyncio.sleep(0.001)
+        return left
+
+    loop = SimLoop("a stream")
+    try:
+        left = loop.run_until_complete(stream())
+    finally:
+        loop.close()
     gaps = sorted(after - before for before, after in itertools.pairwise(left))
-    assert gaps[len(gaps) // 2] >= 0.9 * EVERY
+    assert gaps[len(gaps) // 2] == pytest.approx(EVERY)
 
 
 async def test_a_storage_that_does_not_ask_for_it_has_one_turn_at_a_time(world: World) -> None:
