@@ -123,6 +123,11 @@ class Hooks:
             raise ConfigError(f"a hook must be a function of one job, not {hook!r}")
         self._by_name[name].append(hook)
 
+    @property
+    def is_heard(self) -> bool:
+        """Whether anybody listens to anything."""
+        return any(self._by_name.values())
+
     def tell(self, name: str, job: Job, change: Change | None = None) -> None:
         """Tell of a job, as it is after `change`. Whatever nobody listens to (or is no hook at all) costs a look-up."""
         hooks = self._told.get(name)

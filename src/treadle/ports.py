@@ -18,7 +18,7 @@ What holds for every verb
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -812,8 +812,8 @@ class Executor(Protocol):
 
     async def start(self) -> None: ...
 
-    async def run(self, call: Call) -> Any:
-        """Run one call to its end."""
+    def run(self, call: Call) -> Coroutine[Any, Any, Any]:
+        """Run one call to its end. (An `async def` is one.)"""
         ...
 
     async def close(self) -> None:

@@ -383,6 +383,7 @@ async def test_a_finish_whose_answer_was_lost_is_sent_again_and_told_once(world:
     world.storage.__class__ = Deaf
     told: list[str] = []
     async with world.pod() as pod:
+        pod.turner._is_heard = lambda: True
         pod.turner._accepted = lambda change, job: told.append(change.why)
         id = await world.enqueue(world.act, "return")
         await world.wait_for(id, State.SUCCEEDED)

@@ -8,7 +8,7 @@ fifteen. Below a microsecond everything counts as nothing.
 
 from __future__ import annotations
 
-from collections import Counter
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from math import ceil, isnan, log
 from typing import Final
@@ -18,10 +18,8 @@ from msgspec import Struct
 GROWTH: Final = 1.1
 LEAST: Final = 1e-6
 MOST: Final = 1e9  # thirty years: what is longer is cut
-_SCALE: Final = 1.0 / log(GROWTH)
-_SHIFT: Final = 1.0 - log(LEAST) * _SCALE
 _FEW: Final = 8
-_TOP: Final = int(log(MOST) * _SCALE + _SHIFT)
+_TOP: Final = 1 + int(log(MOST / LEAST) / log(GROWTH))
 
 
 class Histogram(Struct):
@@ -33,7 +31,7 @@ class Histogram(Struct):
 
     def add(self, value: float) -> None:
         if LEAST < value < MOST:
-            bucket = int(log(value) * _SCALE + _SHIFT)
+            bucket = bisect_right(_EDGES, value)
         elif value >= MOST:
             bucket, value = _TOP, MOST
         else:  # also what is less than nothing, or no number: clocks step
@@ -45,23 +43,23 @@ class Histogram(Struct):
             self.max = value
 
     def add_all(self, values: Sequence[float]) -> None:
-        """As `add` for each, at half the price."""
-        if len(values) < _FEW:
+        """As `add` for each, at a fifth of the price: sorted, the values of a bucket stand side by side, and those of
+        a turn lie in few buckets."""
+        ordered, total = sorted(values), sum(values)
+        # Something that is no number leaves the others unsorted.
+        if len(values) < _FEW or isnan(total) or not (ordered[0] > LEAST and ordered[-1] < MOST):
             for value in values:
                 self.add(value)
             return
-        total, longest = sum(values), max(values)
-        if min(values) > LEAST and longest < MOST and not isnan(total):
-            found = Counter([int(each * _SCALE + _SHIFT) for each in map(log, values)])
-        else:
-            values = [min(value, MOST) if value > LEAST else 0.0 for value in values]
-            found = Counter([int(log(value) * _SCALE + _SHIFT) if value else 0 for value in values])
-            total, longest = sum(values), max(values)
         counts = self.counts
-        for bucket, count in found.items():
-            counts[bucket] = counts.get(bucket, 0) + count
+        begin, end = 0, len(ordered)
+        while begin < end:
+            bucket = bisect_right(_EDGES, ordered[begin])
+            beyond = bisect_left(ordered, _EDGES[bucket], begin) if bucket < _TOP else end
+            counts[bucket] = counts.get(bucket, 0) + beyond - begin
+            begin = beyond
         self.sum += total
-        self.max = max(self.max, longest)
+        self.max = max(self.max, ordered[-1])
 
     @property
     def count(self) -> int:
@@ -130,3 +128,7 @@ def _middle(bucket: int) -> float:
 
 def _lower(bucket: int) -> float:
     return LEAST * float(GROWTH ** (bucket - 1)) if bucket > 0 else 0.0
+
+
+_EDGES: Final = [_lower(bucket) for bucket in range(1, _TOP + 1)]
+"""Where each bucket begins, from the first on."""

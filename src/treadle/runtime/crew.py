@@ -21,8 +21,9 @@ from ..middleware import Stack
 from ..ports import Executor
 from ..reporting import Notebook
 from ..tasks import Task
+from .relay import Relay
 from .roster import Roster, slot_name
-from .run import Run, StopReason, drive, give_up
+from .run import Run, StopReason, give_up
 from .turner import Turner
 
 
@@ -65,6 +66,7 @@ class Crew:
         self._stacks = stacks or {}  # by the task's name
         self._declared = declared
         self._loop = asyncio.get_running_loop()
+        self._relay = Relay(self._done)
         # uvloop gives what is due at once a handle that does not know when: so the time is kept here.
         self._timer: asyncio.Handle | None = None
         self._timer_at = 0.0
@@ -82,7 +84,7 @@ class Crew:
         self._roster.add(run)
         run.stack = self._stacks.get(task.name)
         context = self._context(run) if task.takes_context or executor.asks or run.stack is not None else None
-        run.work = self._loop.create_task(drive(run, context, self._done))
+        self._relay.add(run, context)
         if run.deadline_at is not None:
             self._watch(run.deadline_at)
 

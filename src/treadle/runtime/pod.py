@@ -235,6 +235,7 @@ class Pod:
             storage=self._storage,
             roster=self.roster,
             start=self._start_jobs,
+            is_heard=self._is_heard,
             accepted=self._tell_hooks,
             may_claim=self._may_claim,
             batch=self.limits.batch,
@@ -513,6 +514,9 @@ class Pod:
         if self._hooks.started:
             for job in jobs:
                 self._hooks.tell("started", job)
+
+    def _is_heard(self) -> bool:
+        return self._hooks.is_heard or self.reporter.is_used or self.recovery.is_awaited
 
     def _tell_hooks(self, change: Change, job: Job) -> None:
         self._hooks.tell(change.why, job, change)

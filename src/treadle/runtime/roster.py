@@ -6,7 +6,7 @@ of it: until then a beat that shows the claim is no surprise.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ..core import demand
 from ..core.demand import Group, Portion, Room
@@ -74,11 +74,16 @@ class Roster:
         self._free[run.job.queue].append(run.slot)
 
     def add(self, run: Run) -> None:
-        self.in_hand[(run.job.id, run.job.token or "")] = run
+        self.in_hand[run.claim] = run
 
     def settle(self, run: Run) -> None:
         """The storage has spoken about this claim: it is in hand no more."""
-        self.in_hand.pop((run.job.id, run.job.token or ""), None)
+        self.in_hand.pop(run.claim, None)
+
+    def settle_all(self, runs: Iterable[Run]) -> None:
+        forget = self.in_hand.pop
+        for run in runs:
+            forget(run.claim, None)
 
     def clear(self) -> None:
         self.in_hand.clear()

@@ -85,6 +85,7 @@ class Run:
         "abandon_at",
         "begun",
         "begun_at",
+        "claim",
         "committed",
         "deadline_at",
         "done",
@@ -103,6 +104,7 @@ class Run:
 
     def __init__(self, job: Job, task: Task[..., Any], executor: Executor, slot: int, now: float) -> None:
         self.job = job
+        self.claim = (job.id, job.token or "")
         self.task = task
         self.executor = executor
         self.slot = slot

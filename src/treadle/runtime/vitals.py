@@ -67,9 +67,8 @@ def _frames(task: asyncio.Task[Any]) -> list[FrameType]:
     waits: Any = task.get_coro()
     while waits is not None and len(found) < FRAMES:
         frame = getattr(waits, "cr_frame", None) or getattr(waits, "gi_frame", None)
-        if frame is None:
-            break
-        found.append(frame)
+        if frame is not None:
+            found.append(frame)
         waits = getattr(waits, "cr_await", None) or getattr(waits, "gi_yieldfrom", None)
     return found
 
