@@ -21,7 +21,7 @@ def _first(workload: str) -> tuple[Target, ...]:
 WORKLOADS = (
     Workload("drain", "No-op jobs enqueued beforehand, one worker", ("rate", *COSTS), drain, _first("drain")),
     Workload("drain-two", "The same, two workers and twice the jobs", ("rate", *COSTS, "smaller_share"), drain_two),
-    Workload("drain-four", "The same, four workers", ("rate", *COSTS), drain_four),
+    Workload("drain-four", "The same, four workers and four times the jobs", ("rate", *COSTS), drain_four),
     Workload("bulk", "50,000 jobs at once (fewer for slower peers)", ENQUEUE, bulk, _first("bulk")),
     Workload("caller-1", "One caller, one job after the other", ENQUEUE, caller_1),
     *enqueue_of_many(),

@@ -31,7 +31,6 @@ def drain_sqlite(bench: Bench, peer: Peer) -> Figures:
 
 
 def drain_two(bench: Bench, peer: Peer) -> Figures:
-    """Twice the jobs: the second process starts a little later than the first."""
     return filled_drain(bench, peer, int(bench.sizes.drain * 2 * peer.share), workers=2)
 
 
@@ -134,7 +133,7 @@ WORKLOADS = (
     ),
     Workload(
         "drain-four",
-        "The same, four worker processes",
+        "The same, four worker processes and four times the jobs",
         ("rate", *COSTS),
         drain_four,
         (Target("rate", 1, beside=("drain-two", OURS)),),

@@ -39,8 +39,7 @@ def filled_drain(
 
 
 def drain_four(bench: Bench, peer: Peer) -> Figures:
-    """Twice the jobs, as with two processes."""
-    return filled_drain(bench, peer, int(bench.sizes.drain * 2 * peer.share), workers=4)
+    return filled_drain(bench, peer, int(bench.sizes.drain * 4 * peer.share), workers=4)
 
 
 def callers_16(bench: Bench, peer: Peer) -> Figures:
@@ -166,7 +165,7 @@ SHAPES: tuple[Workload, ...] = (
 )
 
 ON_FILES = (
-    Workload("drain-four", "A drain by four worker processes on one file", ("rate", *COSTS), drain_four),
+    Workload("drain-four", "Four times the jobs, four worker processes on one file", ("rate", *COSTS), drain_four),
     *enqueue_of_many(),
     *SHAPES,
 )

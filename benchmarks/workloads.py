@@ -17,7 +17,7 @@ WARM = 5  # pickups that are not counted
 
 
 def drain(bench: Bench, peer: Peer, workers: int = 1) -> Figures:
-    jobs = int(bench.sizes.drain * peer.share)
+    jobs = int(bench.sizes.drain * workers * peer.share)
     with bench.place(peer) as place:
         with bench.producer(peer, place) as producer:
             producer.do("bulk", jobs=jobs)
@@ -132,7 +132,7 @@ WORKLOADS = (
     ),
     Workload(
         "drain-two",
-        "The same, two worker processes on one file",
+        "Twice the jobs, two worker processes on one file",
         ("rate", "worker_us", "commits", "wal_bytes", "smaller_share"),
         drain_two,
     ),

@@ -243,7 +243,8 @@ class Wake(Struct, frozen=True):
     # Ids of jobs that ended and of answers that were given, where somebody in this process waits for one.
     ended: frozenset[str] = frozenset()
     cancels: bool = False
-    settings: bool = False  # a queue's settings, a share or a wish for a pod changed: beat soon to hear of it
+    # A queue's settings, a share or a wish for a pod changed, or a pod came or left: beat soon to hear of it.
+    settings: bool = False
 
 
 class Capabilities(Struct, frozen=True, kw_only=True):
@@ -387,7 +388,8 @@ class Storage(Protocol):
     # The cluster -----------------------------------------------------------------------------------------------------
 
     async def register(self, card: PodCard) -> None:
-        """Make a pod known, with a lease from now. Queues that it serves get their rows."""
+        """Make a pod known, with a lease from now. Queues that it serves get their rows. Wakes the others (`settings`):
+        they have a smaller part in its queues."""
         ...
 
     async def beat(
@@ -410,7 +412,8 @@ class Storage(Protocol):
         ...
 
     async def sign_off(self, pod: str) -> None:
-        """Remove the pod's row, after its jobs were given back. What it still held is claimable by rescue at once."""
+        """Remove the pod's row, after its jobs were given back. What it still held is claimable by rescue at once.
+        Wakes the others (`settings`)."""
         ...
 
     async def lead(self, pod: str, ttl: float) -> int | None:

@@ -436,6 +436,7 @@ class MemoryStorage(
             for name in card.queues:
                 self._queues.setdefault(name, Queue(name=name))
             self._see(card)
+        self._tell(Wake(settings=True))
 
     async def beat(
         self,
@@ -485,6 +486,7 @@ class MemoryStorage(
             if gone is not None:
                 self._see_again(gone.card)
             await self.step_down(pod)
+        self._tell(Wake(settings=True))
 
     async def lead(self, pod: str, ttl: float) -> int | None:
         with self._lock:

@@ -344,6 +344,24 @@ class OrdersWakeNobody(Sabotaged):
         super()._tell(replace(wake, settings=False))
 
 
+class WhoComesWakesNobody(Sabotaged):
+    caught_by = "test_who_comes_and_who_leaves_wakes_the_others"
+
+    async def register(self, card: PodCard) -> None:
+        tell, self._tell = self._tell, lambda wake: None  # type: ignore[method-assign]
+        await super().register(card)
+        self._tell = tell  # type: ignore[method-assign]
+
+
+class WhoLeavesWakesNobody(Sabotaged):
+    caught_by = "test_who_comes_and_who_leaves_wakes_the_others"
+
+    async def sign_off(self, pod: str) -> None:
+        tell, self._tell = self._tell, lambda wake: None  # type: ignore[method-assign]
+        await super().sign_off(pod)
+        self._tell = tell  # type: ignore[method-assign]
+
+
 class StrangersGetShares(Sabotaged):
     caught_by = "test_a_pod_that_is_not_there_gets_none"
 

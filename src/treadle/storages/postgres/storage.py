@@ -300,6 +300,7 @@ class PostgresStorage(
     async def register(self, card: PodCard) -> None:
         moment = self._time()
         await self._desks.mine().slow.run(lambda: cluster.register(card, moment))
+        self._tell_settings()
 
     async def beat(
         self,
@@ -327,6 +328,7 @@ class PostgresStorage(
     async def sign_off(self, pod: str) -> None:
         now = self._now()
         await self._desks.mine().slow.run(lambda: cluster.sign_off(pod, now))
+        self._tell_settings()
 
     async def lead(self, pod: str, ttl: float) -> int | None:
         moment = self._time()

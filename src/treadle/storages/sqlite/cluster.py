@@ -10,6 +10,7 @@ from ...ports import Abandoned, Beaten, Clock, RunReport
 from . import catalog, rows
 from . import pods as about_pods
 from .insert import ensure_queue
+from .news import News
 from .rows import Database
 from .sql import statement
 
@@ -22,7 +23,7 @@ def is_live(db: Database, pod: str, clock: Clock) -> bool:
     return found is not None
 
 
-def register(db: Database, card: PodCard, clock: Clock) -> None:
+def register(db: Database, card: PodCard, clock: Clock, news: News) -> None:
     now = clock.now()
     db.execute(
         "insert or replace into treadle_pod (id, card, started_at, beat_at, lease_until, boot) "
@@ -33,6 +34,7 @@ def register(db: Database, card: PodCard, clock: Clock) -> None:
     for name in card.queues:
         ensure_queue(db, name)
     catalog.see(db, card, now)
+    news.settings = True
 
 
 def beat(
@@ -72,12 +74,13 @@ def beat(
     )
 
 
-def sign_off(db: Database, pod: str, clock: Clock) -> None:
+def sign_off(db: Database, pod: str, clock: Clock, news: News) -> None:
     gone = db.execute("delete from treadle_pod where id = ? returning id, card", (pod,)).fetchall()
     for id, card in gone:
         catalog.see_again(db, rows.card_of(id, str(card)), clock.now())
     about_pods.drop_shares(db, pod)
     step_down(db, pod)
+    news.settings = True
 
 
 def lead(db: Database, pod: str, ttl: float, clock: Clock) -> int | None:

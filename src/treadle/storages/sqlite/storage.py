@@ -200,7 +200,7 @@ class SQLiteStorage(
         await threads.run(lambda: self._pods.take(card.id))
         await threads.run(lambda: self._pods.sweep([card.id, *(pod.card.id for pod in known)]))
         self._ballast.take()
-        await self._write(lambda db, _: cluster.register(db, card, self._clock))
+        await self._write(lambda db, news: cluster.register(db, card, self._clock, news))
 
     async def beat(
         self,
@@ -219,7 +219,7 @@ class SQLiteStorage(
         )
 
     async def sign_off(self, pod: str) -> None:
-        await self._write(lambda db, _: cluster.sign_off(db, pod, self._clock))
+        await self._write(lambda db, news: cluster.sign_off(db, pod, self._clock, news))
         self._pods.drop(pod)
 
     async def lead(self, pod: str, ttl: float) -> int | None:

@@ -156,6 +156,17 @@ class Orders(Cases):
         ear.stop()
 
 
+    async def test_who_comes_and_who_leaves_wakes_the_others(self, storage: Storage) -> None:
+        """They have another part in the queues from then on, and should not learn it a beat later."""
+        card, ear = a_pod(), Ear(storage)
+        await storage.register(card)
+        assert await ear.hears(lambda wake: wake.settings)
+        ear.heard.clear()
+        await storage.sign_off(card.id)
+        assert await ear.hears(lambda wake: wake.settings)
+        ear.stop()
+
+
 class Shares(Cases):
     async def test_a_pod_hears_its_own_shares(self, storage: Storage) -> None:
         id, other = await a_live_pod(storage), await a_live_pod(storage)
