@@ -18,6 +18,7 @@ from . import pace
 
 NAP = 0.01
 IN_FLIGHT = 1000  # enqueues at once of a steady stream; an enqueue that is slower than the stream slows it
+LINGER = 0.02  # a server's loop goes on after a job was enqueued, and may have to tell of it
 SENDERS = 16  # the same, where every one takes a thread
 
 Arguments = dict[str, Any]
@@ -117,6 +118,7 @@ class AsyncProducer(ABC):
             task.add_done_callback(under_way.discard)
             sent += 1
         await asyncio.gather(*under_way)
+        await asyncio.sleep(LINGER)
         return sent
 
     def beside_worker(self, jobs: int, rate: float, slots: int) -> int:

@@ -211,6 +211,9 @@ class Mire(Torpor):
 
     nemeses = ("pause",)
     odds = 1.0
+    clients = 3
+    pods = (3, 5)
+    naps = ()
 
     async def torment(self) -> None:
         self.seam.weather.slow = 0.5

@@ -59,6 +59,8 @@ class World:
 
     queues: Sequence[str] = ("default",)
     clients = 2
+    pods = (1, 3)  # to begin with: at least, at most
+    naps: Sequence[float] = (0.1, 2.5)  # how long a host may sleep, in leases; most end about when the lease does
     nemeses: Sequence[str] = ("crash", "pause", "cut", "stop", "outage")
     patience = 900.0  # virtual seconds for everything to end, once it is healed
     odds = 0.5  # that a seed has one of them; other faults are a little rarer
@@ -238,7 +240,7 @@ class World:
         self.counts["pause"] += 1
         host.troubled_until = self.loop.now + 5 * TIMING.lease
         # Most end about when the lease does: there the races are.
-        leases = self.nemesis.choice([0.1, 2.5, self.nemesis.uniform(0.6, 1.3), self.nemesis.uniform(0.6, 1.3)])
+        leases = self.nemesis.choice([*self.naps, self.nemesis.uniform(0.6, 1.3), self.nemesis.uniform(0.6, 1.3)])
         self.loop.pause(host, TIMING.lease * leases)
 
     async def _cut(self, host: Host) -> None:
@@ -269,7 +271,7 @@ class World:
 
     async def live(self) -> None:
         await self.prepare()
-        for _ in range(self.nemesis.randint(1, 3)):
+        for _ in range(self.nemesis.randint(*self.pods)):
             await self.boot()
         clients = [self.on(self.host("client"), self.client()) for _ in range(self.clients)]
         if self._faults:
