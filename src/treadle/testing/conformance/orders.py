@@ -155,7 +155,6 @@ class Orders(Cases):
         assert await ear.hears(lambda wake: wake.settings)
         ear.stop()
 
-
     async def test_who_comes_and_who_leaves_wakes_the_others(self, storage: Storage) -> None:
         """They have another part in the queues from then on, and should not learn it a beat later."""
         card, ear = a_pod(), Ear(storage)
