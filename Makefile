@@ -63,10 +63,10 @@ test-postgres-versions: $(READY)  ## the PostgreSQL tests on servers of versions
 
 EXAMPLES ?= 2000
 model: $(READY)  ## random programs on all three storages, and the explorer of the protocols: EXAMPLES=2000
-	MODEL_EXAMPLES=$(EXAMPLES) $(BIN)/pytest -q tests/model
+	MODEL_EXAMPLES=$(EXAMPLES) $(BIN)/pytest -q -o faulthandler_timeout=0 tests/model
 
 interleavings: $(READY)  ## every pair of verbs, every order of their statements, on PostgreSQL and SQLite
-	INTERLEAVINGS=all $(BIN)/pytest -q -n $(JOBS) tests/interleavings
+	INTERLEAVINGS=all $(BIN)/pytest -q -n $(JOBS) -o faulthandler_timeout=0 tests/interleavings
 
 sabotage: $(READY)  ## broken storages, each of which the conformance suite must catch
 	$(BIN)/pytest -q tests/storages/test_sabotage.py -v

@@ -6,7 +6,9 @@ import asyncio
 import contextlib
 import logging
 import os
+import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -30,6 +32,29 @@ async def test_a_task_may_fork_and_end_what_it_forked() -> None:
     async with a_pool("act", "double") as executor:
         for _ in range(2):
             assert await executor.run(a_call("act", what="fork")) == sum(n * n for n in range(20))
+
+
+FORKED_AND_ENDED_AT_ONCE = """
+import os, signal, socket, time
+from treadle.executors.child import Link
+
+ours, _ = socket.socketpair()
+os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), signal.SIGTERM))  # before it has come to itself
+signal.signal(signal.SIGTERM, lambda *_: print("ours"))
+Link(ours, os.getppid()).watch_forks()
+if not (child := os.fork()):
+    time.sleep(10)
+    os._exit(0)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+os.kill(os.getpid(), signal.SIGTERM)
+"""
+
+
+def test_a_fork_that_is_ended_before_it_has_come_to_itself_ends() -> None:
+    """A pool of two whose first worker has done all the work ends the second one while that is still being born. It
+    took the signal for its parent's, and the task waited for it for ever."""
+    done = subprocess.run([sys.executable, "-c", FORKED_AND_ENDED_AT_ONCE], capture_output=True, text=True, timeout=30)
+    assert done.stdout.split() == [str(-signal.SIGTERM), "ours"], done.stderr
 
 
 async def test_records_of_an_apps_own_kind_cost_nothing(caplog: pytest.LogCaptureFixture) -> None:

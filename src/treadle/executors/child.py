@@ -83,13 +83,26 @@ class Link:
         self._poll.register(connection, select.POLLIN)
         self.parent = parent
         self._lock = threading.Lock()
+        self._held = threading.local()  # threads may fork at once
         self._asked: dict[int, Future[Raw]] = {}
         self._count = 0
 
-    def forked(self) -> None:
-        """In a process that a task has forked (as `multiprocessing` does): the socket and what SIGTERM means are ours,
-        not its own. What it logs goes to its stderr."""
+    def watch_forks(self) -> None:
+        """A task may fork (as `multiprocessing` does), and end what it forked by SIGTERM, even before that has come to
+        itself. So the signal is held until it has: Python forgets one that comes earlier, and who waits for its end
+        waits for ever."""
+        os.register_at_fork(before=self._hold_term, after_in_parent=self._let_term, after_in_child=self._forked)
+
+    def _hold_term(self) -> None:
+        self._held.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def _let_term(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._held.mask)
+
+    def _forked(self) -> None:
+        """The socket and what SIGTERM means are ours, not its own. What it logs goes to its stderr."""
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._let_term()
         root = logging.getLogger()
         root.handlers = [each for each in root.handlers if not isinstance(each, LogToPod)]
         self._connection.close()
@@ -453,7 +466,7 @@ def main(arguments: list[str]) -> NoReturn:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(line_buffering=True)  # what is printed is seen while the task runs
     link = Link(socket.socket(fileno=number), parent)
-    os.register_at_fork(after_in_child=link.forked)
+    link.watch_forks()
     threading.Thread(target=link.read, name="treadle-pipe", daemon=True).start()
     _run_by_socket(link)
     sys.exit(0)
