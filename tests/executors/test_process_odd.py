@@ -57,6 +57,30 @@ def test_a_fork_that_is_ended_before_it_has_come_to_itself_ends() -> None:
     assert done.stdout.split() == [str(-signal.SIGTERM), "ours"], done.stderr
 
 
+FIRST_THREAD_DIES = """
+import ctypes, os, platform, subprocess, sys, threading
+
+CHILD = "import os, time; from treadle.executors.child import _die_as_orphan as look; look(os.getppid())" + chr(10)
+CHILD += "print('lives', flush=True); [(time.sleep(0.01), look(os.getppid())) for _ in range(1000)]"
+child = subprocess.Popen([sys.executable, "-c", CHILD], start_new_session=True, stdout=subprocess.PIPE)
+child.stdout.readline()
+
+def wait():
+    print(child.wait(), flush=True)
+    os._exit(0)
+
+threading.Thread(target=wait).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)  # of this thread alone
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
+def test_a_child_of_a_dying_pod_knows_it() -> None:
+    """It is still the pod's child then. (A pod that is killed is in this state for some milliseconds.)"""
+    done = subprocess.run([sys.executable, "-c", FIRST_THREAD_DIES], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == [str(-signal.SIGKILL)], done.stderr
+
+
 async def test_records_of_an_apps_own_kind_cost_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """The app sets them up in the pod, and where a child imports it: what a record has already may come again."""
     factory = logging.getLogRecordFactory()

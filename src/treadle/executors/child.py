@@ -141,6 +141,7 @@ class Link:
         while data := self._receive():
             for frame in frames.feed(data):
                 self._take(pipe.to_child.decode(frame))
+        _die_as_orphan(self.parent)
         if self.calling:  # nobody is left to hear how the call ends
             os._exit(pipe.CUT_OFF)
         self.inbox.put(None)
@@ -417,8 +418,23 @@ def _hold_on(lifeline: int, parent: int) -> None:
 
 
 def _die_as_orphan(parent: int) -> None:
-    if os.getppid() != parent:
+    """If the pod is dead, or dying: its threads die one after the other, the first of them signals us, and with the
+    last one the lifeline breaks. Whoever took that first signal for a cancel, and had left before the last thread died,
+    would leave behind what it has started."""
+    if os.getppid() != parent or _is_dying(parent):
         os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _is_dying(pid: int) -> bool:
+    """Whether a process is on its way out: its first thread has ended, has let go of its memory, or is to be killed."""
+    try:
+        with open(f"/proc/{pid}/status", "rb") as file:
+            told = dict(line.split(b":", 1) for line in file if b":" in line)
+    except OSError:
+        return False  # no Linux; or it has gone, and another process is our parent now
+    pending = int(told.get(b"SigPnd", b"0"), 16) | int(told.get(b"ShdPnd", b"0"), 16)
+    killed = bool(pending >> (signal.SIGKILL - 1) & 1)
+    return killed or b"VmSize" not in told or told[b"State"].split()[0] in b"ZX"
 
 
 @contextmanager

@@ -210,13 +210,18 @@ class Shares(Cases):
         await storage.save_shares([Share("default", job.pod, None)])
         assert (await pod_of(storage, job.pod)).shares == {}
 
-    async def test_new_shares_wake_and_nothing_does_not(self, storage: Storage) -> None:
-        id = await a_live_pod(storage)
-        ear = Ear(storage)
-        await storage.save_shares([])
+    async def test_new_shares_wake(self, storage: Storage) -> None:
+        id, ear = a_pod().id, Ear(storage)
         await storage.save_shares([Share("default", id, 4)])
         assert await ear.hears(lambda wake: wake.settings)
-        assert sum(wake.settings for wake in ear.heard) == 1
+        ear.stop()
+
+    async def test_no_shares_wake_nobody(self, storage: Storage) -> None:
+        ear = Ear(storage)
+        await storage.save_shares([])
+        await put(storage, a_job(queue="mail"))
+        assert await ear.hears_of("mail")
+        assert not any(wake.settings for wake in ear.heard)
         ear.stop()
 
 
