@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -210,8 +210,8 @@ def masked(url: str) -> str:
         user, colon, _ = login.partition(":")
         netloc = f"{user}:***@{host}" if colon else netloc
     query = re.sub(r"(?i)((?:^|&)[^=&]*(?:password|secret|token)[^=&]*=)[^&]*", r"\1***", parts.query)
-    # urlunsplit drops an empty authority, and `sqlite:///x` would become `sqlite:/x`.
-    whole = urlunsplit(("", "", parts.path, query, parts.fragment))
+    # By hand: what urlunsplit makes of an empty authority, as in `sqlite:///x`, is another thing in every Python.
+    whole = parts.path + (query and f"?{query}") + (parts.fragment and f"#{parts.fragment}")
     return f"{parts.scheme}://{netloc}{whole}" if "://" in url else whole
 
 

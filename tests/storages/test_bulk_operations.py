@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import signal
 import subprocess
 import sys
@@ -187,7 +188,7 @@ async def test_pruning_reads_nothing_but_its_index(tmp_path: Path, postgres: Pos
     storage = SQLiteStorage(tmp_path / "jobs.db")
     await storage.open()
     await storage.close()
-    with sqlite3.connect(storage.path) as db:
+    with contextlib.closing(sqlite3.connect(storage.path)) as db, db:
         plan = " ".join(
             row[3]
             for row in db.execute(f"explain query plan {sqlite_retention._OLD}", ("q", "failed", 1.0, 1.0, 10))  # pyright: ignore[reportPrivateUsage]

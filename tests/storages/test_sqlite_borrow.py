@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -50,7 +51,7 @@ async def test_a_job_is_there_if_and_only_if_the_caller_commits(
 
 
 async def test_the_implicit_transactions_of_the_module_will_do(storage: SQLiteStorage) -> None:
-    with sqlite3.connect(storage.path) as connection:
+    with contextlib.closing(sqlite3.connect(storage.path)) as connection, connection:
         connection.execute("create table note (text)")
         connection.execute("insert into note values ('x')")
         storage.borrow(connection).insert([a_job()])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -26,7 +27,7 @@ async def test_damaged_rows_are_flagged_and_the_others_fire(tmp_path: Path) -> N
     for name in ("a", "b", "c", "d", "good"):
         new = scheduling.add(name, PLAN, clock.now())
         assert await storage.save_schedule(new.schedule, 0)
-    with sqlite3.connect(tmp_path / "jobs.db") as db:
+    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as db, db:
         db.execute("update treadle_schedule set definition = x'ff00' where name = 'a'")
         db.execute("update treadle_schedule set version = 'many' where name = 'b'")
         db.execute("update treadle_schedule set progress = '{\"cursor\": 1e300}' where name = 'c'")
@@ -57,7 +58,7 @@ async def test_the_index_itself_refuses_a_second_fire_of_a_time(tmp_path: Path) 
     await Cron(storage, dict).run_once()
     (record,) = await storage.fires("hourly")
     await storage.close()
-    with sqlite3.connect(tmp_path / "jobs.db") as db:
+    with contextlib.closing(sqlite3.connect(tmp_path / "jobs.db")) as db, db:
         values = ("hourly", record.fire_at, record.at, "fired", "other")
         with pytest.raises(sqlite3.IntegrityError):
             db.execute("insert into treadle_fire (name, fire_at, at, outcome, job) values (?, ?, ?, ?, ?)", values)

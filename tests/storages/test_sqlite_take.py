@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -32,7 +33,7 @@ async def storage(tmp_path: Path) -> AsyncIterator[SQLiteStorage]:
 
 
 def damage(storage: SQLiteStorage, sets: str, id: str) -> None:
-    with sqlite3.connect(storage.path) as db:
+    with contextlib.closing(sqlite3.connect(storage.path)) as db, db:
         db.execute(f"update treadle_job set {sets} where id = ?", (id,))
     db.close()
 

@@ -5,6 +5,7 @@ A route that somebody adds is tested here without another line: what it needs is
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import sqlite3
@@ -169,7 +170,7 @@ async def test_each_role_may_what_it_may_and_nothing_else(world: World) -> None:
 
 
 def fingerprint(path: Path) -> str:
-    with sqlite3.connect(path) as db:
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
         return hashlib.sha256("\n".join(db.iterdump()).encode("utf-8", "replace")).hexdigest()
 
 
@@ -189,7 +190,7 @@ async def test_a_viewer_never_changes_the_database(tmp_path: Path) -> None:
 
 
 def _without_audit(path: Path) -> str:
-    with sqlite3.connect(path) as db:
+    with contextlib.closing(sqlite3.connect(path)) as db, db:
         lines = [line for line in db.iterdump() if '"treadle_audit"' not in line]
         return "\n".join(lines)
 

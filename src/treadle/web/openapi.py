@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from inspect import cleandoc
 from typing import Any, Final
 
 import msgspec
@@ -49,6 +50,9 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
     shown = [route for route in routes if route.kind == "api"]
     kinds = [Problem, *_kinds(shown)]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=REF)
+    for each in components.values():
+        if "description" in each:
+            each["description"] = cleandoc(each["description"])  # as Python 3.13 has it by itself
     by_kind = {_key(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for route in shown:
