@@ -233,11 +233,7 @@ class Bench:
         with contextlib.ExitStack() as stack:
             pids = [stack.enter_context(self.worker(peer, place, slots=slots)) for _ in range(workers)]
             self.wait(lambda: tallies.count > 0, "the first job")
-            began, before = tallies.first, 0
-            if workers > 1:
-                self.wait(lambda: len(list(filter(None, tallies.counts))) >= workers or tallies.count > jobs / 2, "all")
-                if tallies.count <= jobs / 2:  # otherwise one of them came too late to be waited for
-                    began, before = time.monotonic(), tallies.count
+            began, before = self.begun(tallies, jobs, workers)
             watch, cpu, done = _watch(peer, place), sum(map(cpu_seconds, pids)), tallies.count
             self.wait(lambda: (watch.look(), tallies.count >= jobs)[1], f"{jobs} jobs")
             self.wait(lambda: (watch.look(), peer.unfinished(place) == 0)[1], "the last finish")
@@ -251,6 +247,14 @@ class Bench:
                 **_per_job(watch, counted),
                 **({"smaller_share": tallies.counts[workers - 1] / jobs} if workers > 1 else {}),
             }
+
+    def begun(self, tallies: Tallies, jobs: int, workers: int) -> tuple[float, int]:
+        """From when on a drain is timed, and how many jobs had run by then."""
+        if workers > 1:
+            self.wait(lambda: len(list(filter(None, tallies.counts))) >= workers or tallies.count > jobs / 2, "all")
+            if tallies.count <= jobs / 2:  # otherwise one of them came too late to be waited for
+                return time.monotonic(), tallies.count
+        return tallies.first, 0
 
     def ping(self, peer: Peer, place: Path, producer: Producer) -> None:
         """One job there and back: the worker is up."""

@@ -96,16 +96,17 @@ class ServerBench(Bench):
         *,
         all_of_them: bool = True,
     ) -> Figures:
-        """From the first line of the first job until the database says that all are done; or, out of a backlog, until
-        so many have run."""
+        """From the first line of the first job (of several workers: from when each of them has run one) until the
+        database says that all are done; or, out of a backlog, until so many have run."""
         tallies = Tallies(place / "tally")
         meter = self.meter(peer, place)
         with contextlib.ExitStack() as stack:
             pids = [stack.enter_context(self.worker(peer, place, slots=slots)) for _ in range(workers)]
             self.wait(lambda: tallies.count > 0, "the first job")
+            began, before = self.begun(tallies, jobs, workers)
             cpu = sum(map(cpu_seconds, pids))
             meter.begin()
-            began, done = tallies.first, tallies.count
+            done = tallies.count
             self.wait(lambda: tallies.count >= jobs, f"{jobs} jobs")
             if all_of_them:
                 self.wait(lambda: peer.unfinished(place) == 0, "the last finish")
@@ -114,7 +115,7 @@ class ServerBench(Bench):
             ran, seconds = tallies.count, time.monotonic() - began
             counted = max(1, ran - done)
             figures = {
-                "rate": ran / seconds,
+                "rate": (ran - before) / seconds,
                 "worker_us": (sum(map(cpu_seconds, pids)) - cpu) / counted * 1e6,
                 **meter.span(counted),
                 **({"smaller_share": tallies.counts[workers - 1] / ran} if workers == 2 else {}),
