@@ -262,13 +262,13 @@ class Bench:
         producer.do("paced", jobs=1, rate=1000.0)
         self.wait(lambda: tallies.count > 0, "the worker's first job")
 
-    def wait(self, is_so: Callable[[], bool], what: str) -> None:
-        """Looks often, but where looking is dear to a server, no more than a fifth of the time."""
+    def wait(self, is_so: Callable[[], bool], what: str, share: float = 0.2) -> None:
+        """Looks often, but where looking is dear to a server, no more than so much of the time."""
         until = time.monotonic() + processes.LIMIT
         while not _timed(is_so, took := [0.0]):
             if time.monotonic() > until:
                 raise Failed(f"waited {processes.LIMIT:.0f} s for {what}")
-            time.sleep(max(LOOK_EVERY, 4 * took[0]))
+            time.sleep(max(LOOK_EVERY, took[0] * (1 / share - 1)))
 
 
 def _timed(is_so: Callable[[], bool], took: list[float]) -> bool:
