@@ -236,7 +236,7 @@ class Bench:
             began, before = self.begun(tallies, jobs, workers)
             watch, cpu, done = _watch(peer, place), sum(map(cpu_seconds, pids)), tallies.count
             self.wait(lambda: (watch.look(), tallies.count >= jobs)[1], f"{jobs} jobs")
-            self.wait(lambda: (watch.look(), peer.unfinished(place) == 0)[1], "the last finish")
+            self.wait(lambda: (watch.look(), peer.unfinished(place) == 0)[1], "the last finish", share=0.9)
             seconds = time.monotonic() - began
             if tallies.count != jobs:
                 raise Failed(f"{tallies.count} runs of {jobs} jobs")
