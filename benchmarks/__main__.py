@@ -28,7 +28,9 @@ def main() -> int:
     options, suite = _options()
     if options.kept:
         runs = [Report.kept(path, suite.workloads, suite.ours) for path in options.kept]
-        return _tell(functools.reduce(Report.joined, runs), suite, options.page)
+        whole = functools.reduce(Report.joined, runs)
+        order = [each for each in suite.workloads if each in whole.workloads]
+        return _tell(dataclasses.replace(whole, workloads=order), suite, options.page)
     chosen = [each for each in suite.workloads if not options.only or each.name in options.only]
     sizes = dataclasses.replace(QUICK if options.quick else Sizes(), slots=options.worker_slots)
     rounds = options.rounds or (1 if options.quick else 3)

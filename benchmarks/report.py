@@ -149,10 +149,13 @@ class Report:
         """With the samples of another run, as further rounds: one that was stopped, or one that adds to it."""
         first = 1 + max((sample.round for sample in self.results.samples), default=-1)
         more = [replace(sample, round=sample.round + first) for sample in other.results.samples]
+        known = [each.name for each in self.workloads]
         return replace(
             self,
+            workloads=[*self.workloads, *(each for each in other.workloads if each.name not in known)],
+            peers=[*self.peers, *(each for each in other.peers if each not in self.peers)],
             results=Results([*self.results.samples, *more], self.results.discarded + other.results.discarded),
-            command=f"{self.command}` and `{other.command}",
+            command=self.command if other.command in self.command else f"{self.command}` and `{other.command}",
             took=self.took + other.took,
             date=other.date,
         )
