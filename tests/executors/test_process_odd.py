@@ -60,7 +60,7 @@ def test_a_fork_that_is_ended_before_it_has_come_to_itself_ends() -> None:
 FIRST_THREAD_DIES = """
 import ctypes, os, platform, subprocess, sys, threading
 
-CHILD = "import os, time; from treadle.executors.child import _die_as_orphan as look; look(os.getppid())" + chr(10)
+CHILD = "import os, time; from treadle.executors.child import _die_with as look; look(os.getppid())" + chr(10)
 CHILD += "print('lives', flush=True); [(time.sleep(0.01), look(os.getppid())) for _ in range(1000)]"
 child = subprocess.Popen([sys.executable, "-c", CHILD], start_new_session=True, stdout=subprocess.PIPE)
 child.stdout.readline()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 from collections.abc import Sequence
 from typing import Any
@@ -17,7 +18,7 @@ from treadle.storages.memory import MemoryStorage
 from treadle.testing.conformance.builders import a_pod
 from treadle.testing.simulation.loop import SimLoop
 
-from .conftest import World
+from .conftest import QUICK, World
 
 pytestmark = pytest.mark.anyio
 
@@ -115,6 +116,19 @@ async def test_beside_other_pods_there_is_no_second_turn(world: World) -> None:
         await all_done(world, ids)
     assert pod.roster.serving["default"] == 2
     assert storage.most_applies == storage.most_claims == 1
+
+
+async def test_who_was_alone_hears_at_once_that_it_is_not(world: World) -> None:
+    """Long before its next beat: it is woken."""
+    slowly = dataclasses.replace(QUICK, lease=300.0, beat=60.0)
+    async with world.pod(timing=slowly) as first:
+        assert first.roster.serving == {"default": 1}
+        async with world.pod(timing=slowly), asyncio.timeout(10):
+            while first.roster.serving != {"default": 2}:
+                await asyncio.sleep(0.002)
+        async with asyncio.timeout(10):
+            while first.roster.serving != {"default": 1}:
+                await asyncio.sleep(0.002)
 
 
 def test_in_a_stream_of_small_turns_the_next_one_waits_for_company() -> None:

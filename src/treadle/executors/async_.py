@@ -21,7 +21,8 @@ class AsyncExecutor:
 
     def run(self, call: Call) -> Coroutine[Any, Any, Any]:
         # The function's own coroutine: one around it would cost as much again as a short job does.
-        return call.function(*call.args, **call.kwargs)  # type: ignore[no-any-return]
+        coroutine: Coroutine[Any, Any, Any] = call.function(*call.args, **call.kwargs)
+        return coroutine
 
     async def close(self) -> None:
         pass

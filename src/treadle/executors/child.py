@@ -141,7 +141,7 @@ class Link:
         while data := self._receive():
             for frame in frames.feed(data):
                 self._take(pipe.to_child.decode(frame))
-        _die_as_orphan(self.parent)
+        _die_with(self.parent)
         if self.calling:  # nobody is left to hear how the call ends
             os._exit(pipe.CUT_OFF)
         self.inbox.put(None)
@@ -340,7 +340,7 @@ class Worker:
         return pipe.Threw(entry, pipe.types_of(error, self._main), pipe.thrown(error), _left(context))
 
     def _on_term(self, *_: object) -> None:
-        _die_as_orphan(self._link.parent)
+        _die_with(self._link.parent)
         self._cancelled = True
         if self._coroutine is not None:
             self._coroutine.get_loop().call_soon_threadsafe(self._coroutine.cancel)
@@ -418,10 +418,16 @@ def _hold_on(lifeline: int, parent: int) -> None:
 
 
 def _die_as_orphan(parent: int) -> None:
-    """If the pod is dead, or dying: its threads die one after the other, the first of them signals us, and with the
+    if os.getppid() != parent:
+        os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+def _die_with(parent: int) -> None:
+    """Also if the pod is only dying: its threads die one after the other, the first of them signals us, and with the
     last one the lifeline breaks. Whoever took that first signal for a cancel, and had left before the last thread died,
-    would leave behind what it has started."""
-    if os.getppid() != parent or _is_dying(parent):
+    would leave behind what it has started. Dearer than the look above, which is taken with every message."""
+    _die_as_orphan(parent)
+    if _is_dying(parent):
         os.killpg(os.getpgrp(), signal.SIGKILL)
 
 

@@ -347,19 +347,26 @@ class OrdersWakeNobody(Sabotaged):
 class WhoComesWakesNobody(Sabotaged):
     caught_by = "test_who_comes_and_who_leaves_wakes_the_others"
 
+    is_told = True
+
     async def register(self, card: PodCard) -> None:
-        tell, self._tell = self._tell, lambda wake: None  # type: ignore[method-assign]
+        self.is_told = False
         await super().register(card)
-        self._tell = tell  # type: ignore[method-assign]
+        self.is_told = True
+
+    def _tell(self, wake: Wake) -> None:
+        if self.is_told:
+            super()._tell(wake)
 
 
-class WhoLeavesWakesNobody(Sabotaged):
-    caught_by = "test_who_comes_and_who_leaves_wakes_the_others"
+class WhoLeavesWakesNobody(WhoComesWakesNobody):
+    async def register(self, card: PodCard) -> None:
+        await MemoryStorage.register(self, card)
 
     async def sign_off(self, pod: str) -> None:
-        tell, self._tell = self._tell, lambda wake: None  # type: ignore[method-assign]
+        self.is_told = False
         await super().sign_off(pod)
-        self._tell = tell  # type: ignore[method-assign]
+        self.is_told = True
 
 
 class StrangersGetShares(Sabotaged):
