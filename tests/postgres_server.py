@@ -204,18 +204,15 @@ def shared_url() -> str:
             server.create()
             server.start()
             state |= {"url": server.url, "port": server.port, "users": []}
-            _reapers.append(_start_reaper(directory, found))
+            _start_reaper(directory, found)
         state["users"].append(os.getpid())
         return str(state["url"])
 
 
-_reapers: list[subprocess.Popen[bytes]] = []  # kept, or the collector would complain that they still run
-
-
-def _start_reaper(directory: Path, programs: Path) -> subprocess.Popen[bytes]:
+def _start_reaper(directory: Path, programs: Path) -> None:
     """A process that outlives the session and stops the server when the last user is gone: workers of pytest-xdist are
     ended without a word, and a test run may be killed."""
-    return subprocess.Popen(
+    reaper = subprocess.Popen(
         [
             sys.executable,
             "-c",
@@ -229,6 +226,7 @@ def _start_reaper(directory: Path, programs: Path) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
+    reaper.returncode = 0  # nobody waits for it: otherwise the collector complains that it still runs
 
 
 def reap() -> None:

@@ -47,14 +47,16 @@ class Ledger:
         else:
             await connection.execute(text)
 
-    def rows(self) -> list[int]:
+    def connect(self) -> contextlib.AbstractContextManager[Any]:
         if self.path is not None:
-            with contextlib.closing(sqlite3.connect(self.path)) as db:
-                return sorted(n for (n,) in db.execute(f"select n from {self.table}"))
+            return contextlib.closing(sqlite3.connect(self.path))
         import psycopg
 
-        with psycopg.connect(postgres_server.shared_url()) as db:
-            return sorted(n for (n,) in db.execute(f"select n from {self.table}"))  # type: ignore[call-overload]
+        return psycopg.connect(postgres_server.shared_url())
+
+    def rows(self) -> list[int]:
+        with self.connect() as db:
+            return sorted(n for (n,) in db.execute(f"select n from {self.table}"))
 
 
 @pytest.fixture(params=STORAGES)

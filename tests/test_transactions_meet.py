@@ -5,19 +5,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
 
 import pytest
+import uvloop
+from msgspec.structs import replace
 
 from tests.test_transactions import Ledger, ledger
 from treadle import App, Context, Unique
 from treadle.config import Timing
+from treadle.core import lifecycle
 from treadle.core.view import JobView
+from treadle.desk import StorageDesk
+from treadle.executors.async_ import AsyncExecutor
 
 __all__ = ["ledger"]
 
@@ -101,6 +108,144 @@ async def test_a_task_that_goes_on_after_its_commit_is_not_taken_for_lost(ledger
     assert pod.turner.counts["lost"] == 0
 
 
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_a_beat_between_the_commit_and_its_news_does_not_take_the_claim_for_lost(
+    ledger: Ledger, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The job has ended in the storage, and the pod has not yet been told by whom: several beats see that.
+    app, told, after, was = ledger.app, [], [], (StorageDesk.transact, StorageDesk.transact_async)
+
+    @contextlib.contextmanager
+    def transact(desk: StorageDesk, connection: object) -> Generator[object]:
+        with was[0](desk, connection) as own:
+            yield own
+        time.sleep(0.5)
+
+    @contextlib.asynccontextmanager
+    async def transact_async(desk: StorageDesk, connection: object) -> AsyncGenerator[object]:
+        async with was[1](desk, connection) as own:
+            yield own
+        await asyncio.sleep(0.5)
+
+    monkeypatch.setattr(StorageDesk, "transact", transact)
+    monkeypatch.setattr(StorageDesk, "transact_async", transact_async)
+
+    @app.task(name="async")
+    async def awaited(ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
+        after.append(ctx.cancelled)
+
+    @app.task(name="thread")
+    def plain(ctx: Context) -> None:
+        with ledger.connect() as own, ctx.transaction_sync(own):
+            pass
+        after.append(ctx.cancelled)
+
+    app.on("succeeded")(lambda job: told.append(job.task))
+    async with app.worker(timing=Timing(beat=0.1, lease=5.0)) as pod:
+        await (awaited if kind == "async" else plain).enqueue()
+        async with asyncio.timeout(10):
+            while not told:
+                await asyncio.sleep(0.01)
+    assert (after, told, pod.turner.counts["lost"]) == ([False], [kind], 0)
+
+
+async def test_a_run_whose_commit_fails_is_found_lost_by_the_next_beat(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Otherwise a run that was once about to commit could go on for ever beside the one that has its job now.
+    app, was = ledger.app, StorageDesk.transact_async
+
+    @contextlib.asynccontextmanager
+    async def transact_async(desk: StorageDesk, connection: object) -> AsyncGenerator[object]:
+        async with was(desk, connection) as own:
+            yield own
+            raise OSError("the commit was lost on its way")
+
+    monkeypatch.setattr(StorageDesk, "transact_async", transact_async)
+
+    @app.task(name="pay")
+    async def pay(ctx: Context) -> None:
+        with contextlib.suppress(OSError):
+            async with ctx.transaction():
+                pass
+        (job,) = await app.storage.get([ctx.job_id])
+        await app.storage.apply([replace(lifecycle.rescue(job, "another"), if_lapsed=False)])
+        await asyncio.sleep(30)
+
+    async with app.worker(timing=Timing(beat=0.1, lease=5.0)) as pod:
+        await pay.enqueue()
+        async with asyncio.timeout(10):
+            while not pod.turner.counts["lost"]:
+                await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_what_a_child_said_before_a_beat_is_heard_before_it(new_loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    # It lies in the socket when the beat's answer comes to the loop, which reads only after that.
+    async def main() -> None:
+        app, loop = App("memory://"), asyncio.get_running_loop()
+
+        @app.task(name="pay")
+        async def pay() -> None:
+            await asyncio.sleep(60)
+
+        async def rounds() -> None:
+            for _ in range(5):
+                await asyncio.sleep(0)
+
+        async with app, app.worker(timing=Timing(cancel_grace=0.1, grace=0.1)) as pod:
+            await pay.enqueue()
+            while not (runs := [run for run in pod.roster.runs() if run.begun]):
+                await asyncio.sleep(0.01)
+            (run,), (pods, childs) = runs, socket.socketpair()
+            run.executor = Elsewhere()
+            loop.add_reader(pods, lambda: run.may_commit(pods.recv(1) == b"c"))
+            loop.call_soon(childs.send, b"c")
+            loop.call_soon(pod.crew.lose, *run.claim)
+            await rounds()
+            assert (run.commits, run.reason) == (True, None)
+            run.may_commit(False)
+            pod.crew.lose(*run.claim)
+            await rounds()
+            assert run.reason == "lost"
+            loop.remove_reader(pods)
+            pods.close()
+            childs.close()
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(main())
+
+
+class Elsewhere(AsyncExecutor):
+    asks = True
+
+
+async def test_what_was_committed_is_told_although_the_pod_was_declared_lost_meanwhile(tmp_path: Path) -> None:
+    app, told, committed, go = App(f"sqlite:///{tmp_path / 'jobs.db'}"), [], asyncio.Event(), threading.Event()
+    loop = asyncio.get_running_loop()
+
+    @app.task(name="pay")
+    def pay(ctx: Context) -> None:
+        with ctx.transaction_sync():
+            pass
+        loop.call_soon_threadsafe(committed.set)
+        go.wait(5)
+
+    app.on("succeeded")(lambda job: told.append(job.task))
+    async with app, app.worker() as pod:
+        await pay.enqueue()
+        await committed.wait()
+        for run in pod.roster.runs():
+            pod.crew.stop_run(run.job.id, run.job.token or "", "lost")
+        go.set()
+        async with asyncio.timeout(10):
+            while not told:
+                await asyncio.sleep(0.01)
+    assert (told, pod.turner.counts["lost"], pod.turner.counts["succeeded"]) == (["pay"], 0, 1)
+
+
 async def test_transactions_of_several_runs_wait_for_each_other_and_not_the_loop_for_them(ledger: Ledger) -> None:
     # Where there is one write lock, a run that waited for it on the loop would keep its holder from ever letting go.
     app, pauses = ledger.app, [0.0]
@@ -180,6 +325,14 @@ from treadle import App, Context
 from treadle.config import Timing
 
 app = App("sqlite:///jobs.db")
+settled = Context.settled
+
+def late(self, outcome) -> None:
+    if __name__ != "__main__":
+        time.sleep(0.5)  # in the child, whose pod beats meanwhile and sees that the job has ended
+    settled(self, outcome)
+
+Context.settled = late
 
 @app.task(name="receipt")
 async def receipt(n: int) -> None: ...
@@ -191,6 +344,7 @@ def pay(ctx: Context, end: str) -> None:
     time.sleep(0.5)
     if end == "killed":
         os._exit(9)
+    open("undisturbed", "x").close()
 
 pay.follow_up("succeeded")(lambda job: receipt.bind(1))
 
@@ -223,3 +377,4 @@ def test_what_a_child_process_has_committed_is_a_success_whatever_becomes_of_the
         "killed",
         "['pay', 'pay', 'receipt', 'receipt'] 0 succeeded 1 0",
     ], done.stderr
+    assert (tmp_path / "undisturbed").exists(), done.stderr

@@ -287,6 +287,7 @@ class Context(Reporting, Waiting, Generic[StateT]):
 
     __slots__ = (
         "_cancelled",
+        "_commits",
         "_committed",
         "_declared",
         "_door",
@@ -314,9 +315,11 @@ class Context(Reporting, Waiting, Generic[StateT]):
         door: Door | None = None,
         notebook: Notebook | None = None,
         declared: Declared | None = None,
+        commits: Callable[[bool], None] | None = None,
         committed: Callable[[Succeeded], None] | None = None,
     ) -> None:
         self._job = job
+        self._commits = commits
         self._committed = committed
         self._declared = declared
         self._cancelled = cancelled
@@ -508,6 +511,11 @@ class Context(Reporting, Waiting, Generic[StateT]):
     def followed(self, change: Change) -> Change:
         """The finish, with what the task declares for it."""
         return change if self._declared is None else self._declared.added(change, self._job)
+
+    def commits(self, is_next: bool, /) -> None:
+        """For a transaction: its commit is what comes next; or it is not, after all."""
+        if self._commits is not None:
+            self._commits(is_next)
 
     def settled(self, outcome: Succeeded) -> None:
         """For a transaction that has committed."""

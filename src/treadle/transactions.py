@@ -10,7 +10,10 @@ the transaction's last statement: its effect is rolled back with it.
 What comes after
 ----------------
 Once committed, the job has succeeded, whatever the task does then. The pod sends the same finish once more, with its
-next turn, and is told that it was known: a finish may be repeated by its token. So nothing else needs to know of this.
+next turn, and is told that it was known: a finish may be repeated by its token.
+
+Between the commit and the moment when its pod hears of it, a beat may see that the job has ended, and would take the
+claim for lost. So the pod is told before the commit, too (`commits`).
 """
 
 from __future__ import annotations
@@ -49,22 +52,32 @@ class Transaction:
 
 @asynccontextmanager
 async def finish_within_async(desk: Desk, connection: object, job: Job, settle: _Settle) -> AsyncGenerator[Transaction]:
-    async with desk.transact_async(connection) as own:
-        transaction = Transaction(own)
-        yield transaction
-        outcome, change = _finish(job, transaction, settle)
-        change = await desk.apply_async(own, change)
+    try:
+        async with desk.transact_async(connection) as own:
+            transaction = Transaction(own)
+            yield transaction
+            outcome, change = _finish(job, transaction, settle)
+            change = await desk.apply_async(own, change)
+            settle.commits(True)
+    except BaseException:
+        settle.commits(False)
+        raise
     settle.settled(outcome)
     await desk.committed(change)
 
 
 @contextmanager
 def finish_within(desk: Desk, connection: object, job: Job, settle: _Settle) -> Generator[Transaction]:
-    with desk.transact(connection) as own:
-        transaction = Transaction(own)
-        yield transaction
-        outcome, change = _finish(job, transaction, settle)
-        change = desk.apply(own, change)
+    try:
+        with desk.transact(connection) as own:
+            transaction = Transaction(own)
+            yield transaction
+            outcome, change = _finish(job, transaction, settle)
+            change = desk.apply(own, change)
+            settle.commits(True)
+    except BaseException:
+        settle.commits(False)
+        raise
     settle.settled(outcome)
     desk.committed_sync(change)
 
@@ -77,6 +90,7 @@ class _Settle(Protocol):
     @property
     def new_meta(self) -> str | None: ...
     def followed(self, change: Change) -> Change: ...
+    def commits(self, is_next: bool, /) -> None: ...
     def settled(self, outcome: Succeeded) -> None: ...
 
 

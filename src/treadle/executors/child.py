@@ -327,6 +327,7 @@ class Worker:
             door=door,
             notebook=ChildNotebook(self._link.ask, self._link.note, start.least),
             declared=FollowUps(self._app.find, door) if task.followed else None,
+            commits=lambda is_next: self._link.note("commits", is_next),
             committed=lambda outcome: self._link.note("settled", outcome),
         )
 

@@ -279,7 +279,9 @@ class WarmChild:
         """What the task says and waits for no answer to: in its place among what else it says."""
         if self._context is None:
             return
-        if ask.verb == "settled":  # whatever becomes of the child now, the job has succeeded
+        if ask.verb == "commits":
+            self._context.commits(msgspec.json.decode(ask.value, type=bool))
+        elif ask.verb == "settled":  # whatever becomes of the child now, the job has succeeded
             self._context.settled(msgspec.json.decode(ask.value, type=Succeeded))
         elif (notebook := self._context.notebook) is None:
             return

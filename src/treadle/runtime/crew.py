@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -93,12 +94,20 @@ class Crew:
         if run is not None and not run.done:
             self._stop(run, reason, self._loop.time() + self._cancel_grace)
 
-    def lose(self, id: str, token: str) -> None:
+    def lose(self, id: str, token: str, *, heard_out: bool = False) -> None:
         """The storage shows a claim no more. If a transaction of its task's own has ended the job, all is well: the run
-        may go on, and its success is told when it ends."""
+        may go on, and its success is told when it ends. While that transaction commits, nobody can tell: the next beat
+        asks again."""
         run = self._roster.in_hand.get((id, token))
-        if run is not None and run.committed is None:
-            self.stop_run(id, token, "lost")
+        if run is None or run.committed is not None or run.commits:
+            return
+        if run.executor.asks and not heard_out:
+            # What a child said before the commit has arrived, but a loop reads only after what it has to do already: it
+            # has read in the round after the next.
+            again = partial(self.lose, id, token, heard_out=True)
+            self._loop.call_soon(self._loop.call_soon, again)
+            return
+        self.stop_run(id, token, "lost")
 
     def stop_all(self, reason: StopReason, abandon_at: float) -> None:
         for run in self._roster.runs():
@@ -143,6 +152,7 @@ class Crew:
             door=self._door,
             notebook=self._notebook,
             declared=self._declared if run.task.followed else None,
+            commits=run.may_commit,
             committed=run.commit,
         )
 

@@ -86,6 +86,7 @@ class Run:
         "begun",
         "begun_at",
         "claim",
+        "commits",
         "committed",
         "deadline_at",
         "done",
@@ -120,6 +121,7 @@ class Run:
         self.done = False
         # Its success, once a transaction of the task's own has committed it; it may go on after that.
         self.committed: Succeeded | None = None
+        self.commits = False  # that transaction may have committed it: a moment later we know
         self.settled = False  # it has ended, and that success is its outcome
         self.meta: str | None = None  # what the task has made of the job's meta, to be stored with the finish
         self.stack: Stack | None = None  # the middleware around it, if there is any
@@ -138,6 +140,10 @@ class Run:
         # A task that is cancelled before its first step never begins, and could not say that it has ended.
         if self.begun and self.executor.cancels and self.work is not None:
             self.work.cancel()
+
+    def may_commit(self, is_next: bool, /) -> None:
+        """From any thread."""
+        self.commits = is_next
 
     def commit(self, outcome: Succeeded) -> None:
         """From any thread."""

@@ -157,7 +157,7 @@ class Turner:
         if run.begun:
             run.seconds = perf_counter() - run.begun_at
         self._roster.free_slot(run)
-        if run.reason == "lost":
+        if run.reason == "lost" and not run.settled:
             self.counts["lost"] += 1
             self._roster.settle(run)
             self._nudged.set()
