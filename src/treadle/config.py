@@ -408,7 +408,7 @@ _TIMING: Final = {
     "call": "deadline of one storage call",
     "loop_lag": "a loop blocked for longer is logged, with the stack that blocks it",
     "loop_limit": "a loop blocked for so long makes the pod end, with exit code 70",
-    "start_jitter": "a pod waits a random part of it before its first claim, so that a fleet does not start as one",
+    "start_jitter": "a pod that is not alone waits a random part of it before its first claim: no fleet starts as one",
 }
 _MAY_BE_ZERO: Final = {"grace", "cancel_grace", "overdue", "start_jitter"}
 

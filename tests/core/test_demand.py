@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.core.demand import Ask, Group, Portion, Room, is_alone, most, plan, rest, share, within
+from treadle.core.demand import Ask, Group, Portion, Room, first_pause, is_alone, most, plan, rest, share, within
 from treadle.core.queue import Queue
 
 A, B = frozenset({"a"}), frozenset({"b"})
@@ -169,6 +169,11 @@ def test_a_pod_is_alone_until_it_hears_of_another() -> None:
     assert is_alone({})
     assert is_alone({"a": 1, "b": 1})
     assert not is_alone({"a": 1, "b": 2})
+
+
+def test_a_pod_that_is_alone_claims_at_once_and_a_fleet_not_as_one() -> None:
+    assert first_pause({"a": 1}, 0.2, 0.5) == 0.0
+    assert first_pause({"a": 3}, 0.2, 0.5) == 0.1
 
 
 def test_where_there_are_second_turns_each_takes_half_of_the_slots() -> None:

@@ -506,3 +506,20 @@ async def test_what_is_wrong_is_logged_once(caplog: pytest.LogCaptureFixture) ->
     await storage.register(a_card("b", tasks=("new", "t"), queues={"q": 1, "nobody": 1}))
     await look()
     assert watcher.found == ()
+
+
+async def test_a_pod_that_is_alone_claims_at_once_and_the_next_one_after_its_pause(world: World) -> None:
+    # Otherwise the worker on a developer's machine begins a tenth of a second later than it could.
+    slow = dataclasses.replace(QUICK, start_jitter=1e6)
+    async with world.pod(timing=slow) as first:
+        await world.client.enqueue(world.act.bind("return"))
+        await until(lambda: _claimed(first, 1))
+        first.turner.claiming = False
+        async with world.pod(timing=slow) as second:
+            await world.client.enqueue(world.act.bind("return"))
+            await asyncio.sleep(0.3)
+            assert second.turner.counts["claimed"] == 0
+
+
+async def _claimed(pod: Pod, count: int) -> bool:
+    return pod.turner.counts["claimed"] >= count

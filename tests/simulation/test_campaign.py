@@ -33,7 +33,7 @@ FOUND_AT = {
     "the storage's clock": 1,
     "one fire for each time": 1,
     "cap of a rate": 4,
-    "the kept request takes over": 0,
+    "the kept request takes over": 1,
 }
 
 

@@ -58,6 +58,11 @@ def is_alone(serving: Mapping[str, int]) -> bool:
     return max(serving.values(), default=1) < 2
 
 
+def first_pause(serving: Mapping[str, int], jitter: float, chance: float) -> float:
+    """How long a pod waits before its first claim: a fleet is not to start as one, and who is alone need not wait."""
+    return 0.0 if is_alone(serving) else jitter * chance
+
+
 def most(batch: int, slots: int, overlap: int | None, *, alone: bool) -> int:
     """How much a claim may ask for: half of the slots where there are second turns, or those would find none."""
     has_second = overlap is not None and slots >= 2 * overlap and alone

@@ -39,7 +39,7 @@ from typing import Any, Final
 
 from ..config import Limits, Timing
 from ..context import Door
-from ..core import settings
+from ..core import demand, settings
 from ..core.backoff import Retry
 from ..core.demand import Portion
 from ..core.health import Signs
@@ -457,7 +457,7 @@ class Pod:
                 await self.rescuer.run_once()
             except Exception as error:
                 log.warning("first look for dead neighbours: %s", error)
-        await asyncio.sleep(self.timing.start_jitter * self._chance.random())
+        await asyncio.sleep(demand.first_pause(self.roster.serving, self.timing.start_jitter, self._chance.random()))
         await self.turner.run()
 
     async def waits_for_tokens(self) -> bool:
