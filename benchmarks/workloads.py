@@ -57,6 +57,11 @@ def caller_1(bench: Bench, peer: Peer) -> Figures:
     return callers(bench, peer, 1)
 
 
+def caller_1_sync(bench: Bench, peer: Peer) -> Figures:
+    with bench.place(peer) as place:
+        return bench.enqueue(peer, place, "blocking", seconds=bench.sizes.callers_seconds)
+
+
 def pickup_same(bench: Bench, peer: Peer) -> Figures:
     with bench.place(peer) as place, bench.producer(peer, place) as producer:
         sizes = bench.sizes
@@ -155,6 +160,12 @@ WORKLOADS = (
         "One caller, one job after the other",
         ("rate", "producer_us", "commits", "wal_bytes"),
         caller_1,
+    ),
+    Workload(
+        "caller-1-sync",
+        "The same without an event loop (`enqueue_sync`)",
+        ("rate", "producer_us", "commits", "wal_bytes"),
+        caller_1_sync,
     ),
     Workload(
         "pickup-same",

@@ -317,8 +317,9 @@ def test_sync_calls_from_many_threads_share_one_loop(app: App) -> None:
 
 async def test_a_sync_call_on_a_running_loop_works_and_warns_once(app: App) -> None:
     add = add_tasks(app)
-    with pytest.warns(RuntimeWarning, match="blocks the event loop"):
+    with pytest.warns(RuntimeWarning, match="blocks the event loop") as said:
         add.enqueue_sync(1)
+    assert said[0].filename == __file__  # where the call is, and not somewhere in Treadle
     add.enqueue_sync(2)
     assert (await app.jobs.count())["ready"] == 2
     await app.close()

@@ -560,3 +560,62 @@ async def test_memory_takes_part_in_no_transaction() -> None:
     with pytest.raises(TypeError, match="without within"):
         await task.using(within=object()).enqueue()
     await app.close()
+
+
+# Callers without an event loop ---------------------------------------------------------------------------------------
+
+
+class Looped(Kept):
+    """Notes what is run on a loop."""
+
+    def __init__(self, storage: Storage) -> None:
+        super().__init__(storage)
+        self.runs = 0
+
+    def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
+        self.runs += 1
+        return asyncio.run(work)
+
+
+class Waiting(MemoryStorage):
+    """Is away for so many calls that wait for it in their thread."""
+
+    failures = 0
+
+    def insert_sync(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        if self.failures:
+            self.failures -= 1
+            raise StorageUnavailable("away")
+        return super().insert_sync(jobs)
+
+
+def test_a_thread_without_a_loop_waits_for_the_storage_by_itself(clock: FakeClock) -> None:
+    # A loop in between costs as much as the insert.
+    keeper = Looped(MemoryStorage(clock))
+    client = Client(keeper)
+    handles = [client.enqueue_sync(a_call()), *client.enqueue_many_sync([a_call(), a_call()])]
+    assert [each.outcome for each in handles] == ["inserted"] * 3
+    assert (keeper.runs, dict(client.produced)) == (0, {("inserted", "default", "t"): 3})
+
+
+def test_what_fails_for_a_thread_that_waits_is_tried_again_and_is_one_job(clock: FakeClock, sleeps: Sleeps) -> None:
+    storage = Waiting(clock)
+    storage.failures = 1
+    keeper = Looped(storage)
+    client = Client(keeper, sleep=sleeps)
+    handle = client.enqueue_sync(a_call())
+    assert (handle.outcome, keeper.runs, len(sleeps)) == ("inserted", 1, 1)
+    assert [job.id for job in asyncio.run(storage.get([handle.id]))] == [handle.id]
+    assert dict(client.produced) == {("inserted", "default", "t"): 1}
+
+
+def test_hooks_are_told_on_a_loop_since_they_may_be_coroutines(clock: FakeClock) -> None:
+    hooks, told = Hooks(), list[str]()
+
+    async def hear(job: JobView) -> None:
+        told.append(job.task)
+
+    hooks.add("enqueued", hear)
+    keeper = Looped(MemoryStorage(clock))
+    Client(keeper, hooks=hooks).enqueue_sync(a_call())
+    assert (keeper.runs, told) == (1, ["t"])

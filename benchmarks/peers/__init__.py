@@ -53,6 +53,10 @@ class Producer(Protocol):
         """So many callers that each enqueue one job after the other."""
         ...
 
+    def blocking(self, seconds: float) -> int:
+        """One caller without an event loop, one job after the other."""
+        ...
+
     def paced(self, jobs: int, rate: float) -> int:
         """At a steady pace, with some jitter, jobs that carry the instant just before their enqueue."""
         ...

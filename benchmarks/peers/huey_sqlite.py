@@ -28,7 +28,7 @@ class HueySQLite:
     name = "huey-sqlite"
     title = "Huey on SQLite"
     module = "huey"
-    does = (COMMON | {"pickup-across"}) - {"naps-1000", "steady-5000"}
+    does = (COMMON | {"caller-1-sync", "pickup-across"}) - {"naps-1000", "steady-5000"}
     share = 0.08
     stop = signal.SIGINT
     python = sys.executable

@@ -83,6 +83,9 @@ class AsyncProducer(ABC):
         until = time.monotonic() + seconds
         return self._runner.run(all_calls())
 
+    def blocking(self, seconds: float) -> int:
+        raise NotImplementedError
+
     def paced(self, jobs: int, rate: float) -> int:
         self.alone()
         return self._runner.run(self.send_paced(jobs, rate))
@@ -157,6 +160,9 @@ class ThreadProducer(ABC):
         else:
             _in_threads(callers, call)
         return sum(counts)
+
+    def blocking(self, seconds: float) -> int:
+        return self.callers(1, seconds)
 
     def paced(self, jobs: int, rate: float) -> int:
         for wait in pace.waits(jobs, rate):

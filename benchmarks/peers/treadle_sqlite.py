@@ -23,7 +23,7 @@ class TreadleSQLite:
     name = "treadle-sqlite"
     title = "Treadle on SQLite"
     module = "treadle"
-    does = COMMON | {"drain-backlog", "pickup-same", "pickup-across", "idle-50"}
+    does = COMMON | {"drain-backlog", "caller-1-sync", "pickup-same", "pickup-across", "idle-50"}
     share = 1.0
     stop = signal.SIGTERM
     python = sys.executable
@@ -123,6 +123,13 @@ class TreadleProducer(AsyncProducer):
     async def many(self, task: str, every: Iterator[Arguments]) -> int:
         bind = getattr(self._jobs, task).bind
         return len(await self._jobs.app.enqueue_many(bind(**each) for each in every))
+
+    def blocking(self, seconds: float) -> int:
+        until, count = time.monotonic() + seconds, 0
+        while time.monotonic() < until:
+            self._jobs.noop.enqueue_sync(count)
+            count += 1
+        return count
 
     def beside_worker(self, jobs: int, rate: float, slots: int) -> int:
         async def work() -> int:

@@ -213,7 +213,7 @@ class Client(Replying):
         if within is not None:
             (inserted,) = self._storage_within_sync().borrow(within).insert((job,))
         else:
-            (inserted,) = self.run_sync(self._insert((job,)))
+            (inserted,) = self._insert_sync((job,))
         return Handle(inserted.id, inserted.outcome, self, call.decode_result)
 
     def enqueue_many_sync(self, calls: Iterable[Call[R]], *, within: object = None) -> list[Handle[R]]:
@@ -223,7 +223,7 @@ class Client(Replying):
             return []
         if within is not None:
             return self._handles(self._storage_within_sync().borrow(within).insert(jobs), requests)
-        return self._handles(self.run_sync(self._insert(jobs)), requests)
+        return self._handles(self._insert_sync(jobs), requests)
 
     def _prepare_many(self, calls: Sequence[Call[Any]], within: object) -> tuple[object, list[NewJob]]:
         for call in calls:
@@ -259,14 +259,32 @@ class Client(Replying):
             storage = self._keeper.current or await self._keeper.open()
             inserted = await storage.insert(jobs)
         except StorageUnavailable:
-            await self._sleep(PAUSES[0])
-            inserted = await self.ask(lambda storage: storage.insert(jobs), PAUSES[1:])
-        self._count([(each.outcome, job.queue, job.task) for job, each in zip(jobs, inserted, strict=True)])
+            inserted = await self._insert_again(jobs)
+        self._count_all(jobs, inserted)
         if self._hooks.enqueued:
             for job, each in zip(jobs, inserted, strict=True):
                 if each.outcome == "inserted":
                     self._hooks.tell("enqueued", _as_job(job))
         return inserted
+
+    async def _insert_again(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        await self._sleep(PAUSES[0])
+        return await self.ask(lambda storage: storage.insert(jobs), PAUSES[1:])
+
+    def _insert_sync(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        """In this thread, where the storage can be waited for without an event loop. Hooks may need one."""
+        storage = self._keeper.current
+        if storage is None or not storage.capabilities.waits or self._hooks.enqueued or _is_on_loop():
+            return self.run_sync(self._insert(jobs))
+        try:
+            inserted = storage.insert_sync(jobs)
+        except StorageUnavailable:
+            inserted = self.run_sync(self._insert_again(jobs))
+        self._count_all(jobs, inserted)
+        return inserted
+
+    def _count_all(self, jobs: Sequence[NewJob], inserted: Sequence[Inserted]) -> None:
+        self._count([(each.outcome, job.queue, job.task) for job, each in zip(jobs, inserted, strict=True)])
 
     def _count(self, made: list[tuple[str, str, str]]) -> None:
         if len(self.produced) >= MOST_PAIRS:  # names may come from outside: neither memory nor labels grow with them
@@ -521,6 +539,14 @@ def _cancel_borrowed(storage: Storage, job_id: str, within: object) -> CancelAns
         if change is None or borrowed.apply((change,))[0].accepted:
             return _cancel_answer(change)
     raise Conflict(f"job {job_id} changes faster than it can be cancelled; try again")
+
+
+def _is_on_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def _as_job(new: NewJob) -> Job:

@@ -248,7 +248,15 @@ class Portal:
         if not self._has_warned:
             self._has_warned = True
             text = "a _sync call blocks the event loop that it is called on: await the call without _sync instead"
-            warnings.warn(text, RuntimeWarning, stacklevel=5)
+            warnings.warn(text, RuntimeWarning, stacklevel=_depth_of_the_app())
+
+
+def _depth_of_the_app() -> int:
+    """How many calls below the caller the app's own code is: a warning is about that."""
+    frame, depth = sys._getframe(1), 1  # pyright: ignore[reportPrivateUsage]
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("treadle."):
+        frame, depth = frame.f_back, depth + 1
+    return depth
 
 
 class _LoopThread(threading.Thread):

@@ -258,6 +258,7 @@ class Capabilities(Struct, frozen=True, kw_only=True):
     # It works beside the pod, and on several calls at once: where so many runs wait to be written, a pod sends a second
     # turn beside the first. None: one at a time is as fast.
     overlap: int | None = None
+    waits: bool = False  # `insert_sync` is there: a thread that runs no event loop can wait by itself
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -354,6 +355,11 @@ class Storage(Protocol):
         with one key at once exactly one is `inserted`.
         Wakes listeners of the queues, after the commit.
         """
+        ...
+
+    def insert_sync(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        """The same, waited for in the calling thread, which runs no event loop. Only with `capabilities.waits`: an
+        event loop in between costs as much again as the insert."""
         ...
 
     async def claim(self, pod: str, token: str, wants: Sequence[Want]) -> Claimed:

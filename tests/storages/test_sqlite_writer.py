@@ -350,14 +350,24 @@ async def test_a_thread_without_an_event_loop_is_served_too(storage: SQLiteStora
     found: list[Any] = []
 
     def work() -> None:
-        found.append(writer_of(storage).run_sync(lambda db, news: db.execute("select 42").fetchone(), 5.0))
+        found.append(writer_of(storage).run_bulk_sync(lambda db, news, items: [item + 1 for item in items], [41], 5.0))
         with pytest.raises(RuntimeError):
-            writer_of(storage).run_sync(failing, 5.0)
+            writer_of(storage).run_bulk_sync(lambda db, news, items: failing(db, news), [1], 5.0)
 
     thread = threading.Thread(target=work)
     thread.start()
     await asyncio.to_thread(thread.join)
-    assert found == [(42,)]
+    assert found == [[42]]
+
+
+async def test_a_thread_does_not_hang_with_the_disk_either(storage: SQLiteStorage) -> None:
+    release = threading.Event()
+    hanging = asyncio.ensure_future(writer_of(storage).run(lambda db, news: release.wait(10), 5.0))
+    await asyncio.sleep(0.02)
+    with pytest.raises(StorageTimeout, match="did not answer"):
+        await asyncio.to_thread(writer_of(storage).run_bulk_sync, lambda db, news, items: [None], [1], 0.1)
+    release.set()
+    await hanging
 
 
 # The end of all writing ----------------------------------------------------------------------------------------------

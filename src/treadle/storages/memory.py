@@ -102,7 +102,7 @@ class MemoryStorage(
     MemoryReports,
     MemoryAnswers,
 ):
-    capabilities = Capabilities(durable=False, shared=False)
+    capabilities = Capabilities(durable=False, shared=False, waits=True)
 
     def __init__(self, clock: Clock | None = None) -> None:
         MemoryLimits.__init__(self)
@@ -155,6 +155,9 @@ class MemoryStorage(
     # The hot path ----------------------------------------------------------------------------------------------------
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        return self.insert_sync(jobs)
+
+    def insert_sync(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         with self._lock:
             now = self._clock.now()
             answers = [self._insert(new, now) for new in jobs]

@@ -209,6 +209,9 @@ class PostgresStorage(
         self._tell(news)
         return answers
 
+    def insert_sync(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        raise NotImplementedError("asyncpg needs an event loop")
+
     async def _ensure(self, desk: Desk, new: set[tuple[str, int]]) -> None:
         """A queue exists as soon as somebody enqueues to it. Once per process and lane, beside the insert: nobody waits
         for a transaction that happens to be the first to use a queue."""

@@ -85,7 +85,7 @@ class SQLiteStorage(
 
     # Statements run beside the interpreter: while one batch is written, the jobs of another can run.
     capabilities = Capabilities(
-        durable=True, shared=True, proves_death=True, borrows=("sqlite3.Connection",), overlap=100
+        durable=True, shared=True, proves_death=True, borrows=("sqlite3.Connection",), overlap=100, waits=True
     )
 
     def __init__(
@@ -170,6 +170,9 @@ class SQLiteStorage(
 
     async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         return await self._writer().run_bulk(self._insert, jobs, self._deadline, grows=True)
+
+    def insert_sync(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        return self._writer().run_bulk_sync(self._insert, jobs, self._deadline, grows=True)
 
     def _insert(self, db: sqlite3.Connection, news: News, jobs: Sequence[NewJob]) -> list[Inserted]:
         news.queues.update([new.queue for new in jobs])

@@ -163,10 +163,14 @@ class Writer:
         finally:
             timer.cancel()
 
-    def run_sync(self, operation: Operation[T], patience: float, *, urgent: bool = False, grows: bool = False) -> T:
+    def run_bulk_sync(
+        self, operation: BulkOperation[Item, T], items: Sequence[Item], patience: float, *, grows: bool = False
+    ) -> list[T]:
         """The same for a thread without an event loop."""
-        future: concurrent.futures.Future[T] = concurrent.futures.Future()
-        self._submit(Call(operation, time.monotonic() + patience, future, None, grows=grows), urgent)
+        if not items:
+            return []
+        future: concurrent.futures.Future[list[T]] = concurrent.futures.Future()
+        self._submit(Call(operation, time.monotonic() + patience, future, None, items=items, grows=grows), urgent=False)
         try:
             return future.result(patience + 0.1)
         except concurrent.futures.TimeoutError:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Final
 
-from ...core.job import State
-from ...ports import Storage
+import pytest
+
+from ...core.job import State, UniqueClaim
+from ...ports import Inserted, Storage
 from ..clock import FakeClock
 from .builders import a_job, near
 from .steps import Cases, look, put, queue
@@ -99,6 +102,18 @@ class Insert(Cases):
 
     async def test_an_empty_insert_is_no_error(self, storage: Storage) -> None:
         assert list(await storage.insert([])) == []
+
+    async def test_a_thread_that_waits_by_itself_is_answered_alike(self, storage: Storage) -> None:
+        jobs = [a_job(unique=UniqueClaim(key="k")) for _ in range(2)]
+        if not storage.capabilities.waits:
+            with pytest.raises(NotImplementedError):
+                await asyncio.to_thread(storage.insert_sync, jobs)
+            return
+        first = list(await asyncio.to_thread(storage.insert_sync, jobs))
+        assert first == [Inserted(jobs[0].id, "inserted"), Inserted(jobs[0].id, "duplicate")]
+        assert list(await storage.insert(jobs)) == first
+        assert list(await asyncio.to_thread(storage.insert_sync, [])) == []
+        assert (await look(storage, jobs[0].id)).state is State.READY
 
     async def test_a_batch_may_hold_two_thousand_jobs(self, storage: Storage) -> None:
         jobs = [a_job() for _ in range(2_000)]

@@ -52,6 +52,14 @@ class Signals(Cases):
         assert await ear.hears_of("mail")
         ear.stop()
 
+    async def test_a_listener_hears_of_what_a_thread_inserts_by_itself(self, storage: Storage) -> None:
+        if not storage.capabilities.waits:
+            return
+        ear = Ear(storage)
+        await asyncio.to_thread(storage.insert_sync, [a_job(queue="mail")])
+        assert await ear.hears_of("mail")
+        ear.stop()
+
     async def test_a_listener_hears_of_every_queue_of_a_batch(self, storage: Storage) -> None:
         ear = Ear(storage)
         await put(storage, a_job(queue="a"), a_job(queue="b"), a_job(queue="b"))
