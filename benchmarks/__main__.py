@@ -53,7 +53,7 @@ def main() -> int:
                 peers=options.peers,
                 machine=facts,
                 sizes=sizes,
-                command=" ".join(["python -m benchmarks", *sys.argv[1:]]),
+                command=" ".join(["python -m benchmarks", *_measured_by(sys.argv[1:])]),
                 date=dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC"),
                 took=0.0,
                 ours=suite.ours,
@@ -86,6 +86,14 @@ def _tell(report: Report, suite: Suite, path: Path | None) -> int:
         path.write_text(page.page(report, suite.title, suite.how, plot.name))
         print(f"written: {path}, {plot}", file=sys.stderr)
     return 1 if any(sample.error for sample in report.results.samples) else 0
+
+
+def _measured_by(arguments: list[str]) -> list[str]:
+    """The arguments that make a difference to what is measured: the page tells them, and not where its author keeps
+    files."""
+    places = ("--json", "--page", "--dir")
+    pairs = zip(["", *arguments], arguments, strict=False)
+    return [each for before, each in pairs if not (before in places or each.split("=")[0] in places)]
 
 
 def _options() -> tuple[argparse.Namespace, Suite]:

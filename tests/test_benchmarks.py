@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from benchmarks import page, peers, plots
+from benchmarks.__main__ import _measured_by
 from benchmarks.harness import Results, Sample, Sizes, Workload
 from benchmarks.peers.producing import Arguments, AsyncProducer, ThreadProducer
 from benchmarks.proxy import Proxy
@@ -247,3 +248,8 @@ def test_a_tally_that_is_opened_twice_keeps_its_pages(tmp_path: Path) -> None:
     second = Tally(tmp_path)
     second.tick()
     assert seen.count == Tallies(tmp_path).count == 2
+
+
+def test_a_page_tells_how_it_was_measured_and_not_where_files_were_kept() -> None:
+    given = ["--suite", "postgres", "--json", "/home/ann/a.json", "--rounds", "2", "--page=b.md", "--only", "drain"]
+    assert _measured_by(given) == ["--suite", "postgres", "--rounds", "2", "--only", "drain"]
