@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
@@ -246,6 +247,32 @@ async def test_what_was_committed_is_told_although_the_pod_was_declared_lost_mea
     assert (told, pod.turner.counts["lost"], pod.turner.counts["succeeded"]) == (["pay"], 0, 1)
 
 
+async def test_what_was_committed_is_told_although_the_pod_is_declared_lost_before_its_next_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, told = App(f"sqlite:///{tmp_path / 'jobs.db'}"), []
+
+    @app.task(name="pay")
+    async def pay(ctx: Context) -> None:
+        async with ctx.transaction():
+            pass
+
+    app.on("succeeded")(lambda job: told.append(job.task))
+    async with app, app.worker() as pod:
+        finished = pod.turner.finished
+
+        def finished_and_lost(*given: Any) -> None:
+            finished(*given)
+            pod.turner.forget()
+
+        monkeypatch.setattr(pod.turner, "finished", finished_and_lost)
+        await pay.enqueue()
+        async with asyncio.timeout(10):
+            while not told:
+                await asyncio.sleep(0.01)
+    assert (told, pod.turner.counts["stale"], pod.turner.counts["succeeded"]) == (["pay"], 0, 1)
+
+
 async def test_transactions_of_several_runs_wait_for_each_other_and_not_the_loop_for_them(ledger: Ledger) -> None:
     # Where there is one write lock, a run that waited for it on the loop would keep its holder from ever letting go.
     app, pauses = ledger.app, [0.0]
@@ -378,3 +405,48 @@ def test_what_a_child_process_has_committed_is_a_success_whatever_becomes_of_the
         "['pay', 'pay', 'receipt', 'receipt'] 0 succeeded 1 0",
     ], done.stderr
     assert (tmp_path / "undisturbed").exists(), done.stderr
+
+
+LEFT_BEHIND = """
+import asyncio, threading, time
+from treadle import App, Context
+from treadle.config import Limits
+from treadle.core.outcome import Succeeded
+
+app = App("sqlite:///jobs.db")
+
+@app.task(name="first", executor="process")
+def first(ctx: Context) -> None:
+    def later() -> None:
+        time.sleep(0.5)
+        ctx.settled(Succeeded())  # as at the end of a transaction
+        try:
+            ctx.checkpoint_sync({"page": 7})
+        except RuntimeError as error:
+            open("told", "w").write(str(error))
+
+    threading.Thread(target=later).start()
+
+@app.task(name="second", executor="process", retry=1)
+def second(ctx: Context) -> None:
+    time.sleep(1.5)
+    raise ValueError(ctx.resume_sync())
+
+async def main() -> None:
+    async with app.worker(limits=Limits(children=1)):
+        await (await first.enqueue()).result(timeout="15s")
+        handle = await second.enqueue()
+        ended = await app.client.wait_for_end(handle.id, 15)
+        print(ended.state, ended.errors[-1].message)
+
+if __name__ == "__main__":
+    asyncio.run(main())
+"""
+
+
+def test_a_thread_that_a_task_has_left_behind_does_not_speak_for_the_next_run_of_its_child(tmp_path: Path) -> None:
+    # Its commit, taken for the other run's, made a job succeed that had failed.
+    (tmp_path / "shop.py").write_text(LEFT_BEHIND)
+    done = subprocess.run([sys.executable, "shop.py"], capture_output=True, text=True, cwd=tmp_path, timeout=60)
+    assert done.stdout.split() == ["failed", "None"], done.stderr
+    assert (tmp_path / "told").read_text() == "the run has ended"

@@ -4,7 +4,8 @@ Ids are made here, before anything is sent. So an insert whose answer was lost c
 300 ms and 1 s. What is refused (a payload, a name, an option) is refused before anything is written.
 
 The storage is asked through a Keeper, which opens it when it is first needed. A storage serves any number of event
-loops, so every call runs on its caller's own loop; only the `_sync` twins have a loop elsewhere, that of the Portal.
+loops, so every call runs on its caller's own loop. The `_sync` twins have a loop elsewhere, that of the Portal, or none
+at all, where the storage can be waited for without (`_insert_sync`).
 """
 
 from __future__ import annotations

@@ -174,6 +174,7 @@ def test_a_pod_is_alone_until_it_hears_of_another() -> None:
 def test_a_pod_that_is_alone_claims_at_once_and_a_fleet_not_as_one() -> None:
     assert first_pause({"a": 1}, 0.2, 0.5) == 0.0
     assert first_pause({"a": 3}, 0.2, 0.5) == 0.1
+    assert first_pause({}, 0.2, 0.5) == 0.1
 
 
 def test_where_there_are_second_turns_each_takes_half_of_the_slots() -> None:

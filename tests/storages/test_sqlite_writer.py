@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import fcntl
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -368,6 +369,23 @@ async def test_a_thread_does_not_hang_with_the_disk_either(storage: SQLiteStorag
         await asyncio.to_thread(writer_of(storage).run_bulk_sync, lambda db, news, items: [None], [1], 0.1)
     release.set()
     await hanging
+
+
+async def test_who_is_interrupted_while_it_waits_leaves_nothing_to_be_done(storage: SQLiteStorage, path: str) -> None:
+    # Ctrl-C, and the same once more, must not be two jobs.
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        with file_lock(path):
+            signal.setitimer(signal.ITIMER_REAL, 0.2)
+            with pytest.raises(KeyboardInterrupt):
+                storage.insert_sync([a_job()])
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    second = await put(storage)
+    assert await ids(storage) == [second]
 
 
 # The end of all writing ----------------------------------------------------------------------------------------------

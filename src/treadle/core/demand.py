@@ -59,8 +59,9 @@ def is_alone(serving: Mapping[str, int]) -> bool:
 
 
 def first_pause(serving: Mapping[str, int], jitter: float, chance: float) -> float:
-    """How long a pod waits before its first claim: a fleet is not to start as one, and who is alone need not wait."""
-    return 0.0 if is_alone(serving) else jitter * chance
+    """How long a pod waits before its first claim: a fleet is not to start as one, and who is alone need not wait. Who
+    has not heard who serves its queues cannot know that: perhaps the storage is slow because a fleet has started."""
+    return 0.0 if serving and is_alone(serving) else jitter * chance
 
 
 def most(batch: int, slots: int, overlap: int | None, *, alone: bool) -> int:

@@ -38,6 +38,7 @@ import time
 from collections.abc import Generator
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, NoReturn
 
 import msgspec
@@ -122,18 +123,18 @@ class Link:
             error, self.due = self.due, None
             raise error
 
-    def ask(self, verb: str, value: Any) -> Future[Raw]:
+    def ask(self, verb: str, value: Any, *, token: str | None) -> Future[Raw]:
         body = encoded(value)
         answer: Future[Raw] = Future()
         with self._lock:
             self._count += 1
             number = self._count
             self._asked[number] = answer
-        self.send(pipe.Ask(number, verb, body))
+        self.send(pipe.Ask(number, verb, body, token))
         return answer
 
-    def note(self, verb: str, value: Any) -> None:
-        self.send(pipe.Ask(0, verb, encoded(value)))
+    def note(self, verb: str, value: Any, *, token: str | None) -> None:
+        self.send(pipe.Ask(0, verb, encoded(value), token))
 
     def read(self) -> None:
         """In the reader's thread, until the pod closes the socket."""
@@ -314,7 +315,9 @@ class Worker:
                 left.cancel()
 
     def _context(self, start: pipe.Start, task: Task[..., Any]) -> Context[Any]:
-        door = ChildDoor(self._link.ask, self._app)
+        ask = partial(self._link.ask, token=start.job.token)
+        note = partial(self._link.note, token=start.job.token)
+        door = ChildDoor(ask, self._app)
         deadline = None if start.left is None else time.monotonic() + start.left
         return Context(
             job=start.job,
@@ -325,10 +328,10 @@ class Worker:
             slot=start.slot,
             max_attempts=start.max_attempts,
             door=door,
-            notebook=ChildNotebook(self._link.ask, self._link.note, start.least),
+            notebook=ChildNotebook(ask, note, start.least),
             declared=FollowUps(self._app.find, door) if task.followed else None,
-            commits=lambda is_next: self._link.note("commits", is_next),
-            committed=lambda outcome: self._link.note("settled", outcome),
+            commits=partial(note, "commits"),
+            committed=partial(note, "settled"),
         )
 
     def _threw(

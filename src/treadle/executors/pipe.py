@@ -73,6 +73,7 @@ class Ask(Struct, frozen=True, tag="ask"):
     id: int  # 0: no answer is wanted
     verb: str
     value: Raw
+    token: str | None = None  # of the run that asks: a thread that its task has left behind must not speak for the next
 
 
 class Logged(Struct, frozen=True, tag="logged", omit_defaults=True):

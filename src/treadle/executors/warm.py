@@ -277,7 +277,7 @@ class WarmChild:
 
     def _note(self, ask: pipe.Ask) -> None:
         """What the task says and waits for no answer to: in its place among what else it says."""
-        if self._context is None:
+        if self._context is None or self._context.job.token != ask.token:
             return
         if ask.verb == "commits":
             self._context.commits(msgspec.json.decode(ask.value, type=bool))
@@ -292,6 +292,8 @@ class WarmChild:
 
     async def _answer_to(self, ask: pipe.Ask) -> None:
         try:
+            if self._context is None or self._context.job.token != ask.token:
+                raise RuntimeError("the run has ended")
             value = await _do(self._context, ask)
             self._send(pipe.Answer(ask.id, Raw(msgspec.json.encode(value))))
         except Exception as error:
@@ -302,10 +304,8 @@ class WarmChild:
             self._transport.write(pipe.encode(message))
 
 
-async def _do(context: Context[Any] | None, ask: pipe.Ask) -> Any:
+async def _do(context: Context[Any], ask: pipe.Ask) -> Any:
     """What a task in a child asks of its context: one of the verbs that are known, and nothing else."""
-    if context is None:
-        raise RuntimeError("the run has ended")
     door, notebook, job = context.door, context.notebook, context.job
     value: Any = msgspec.json.decode(ask.value)
     match ask.verb:

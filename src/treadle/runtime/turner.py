@@ -223,12 +223,13 @@ class Turner:
         self._end_pause.set()
 
     def forget(self) -> None:
-        """The pod was declared lost: nothing that was claimed under its old id may be written any more."""
-        self.counts["stale"] += len(self._pending)
-        for finish in self._pending:
-            if finish.run is not None:
-                self._roster.settle(finish.run)
-        self._pending.clear()
+        """The pod was declared lost: nothing that was claimed under its old id may be written any more. What a
+        transaction of a task's own has committed is written already, and only told of."""
+        told = [finish for finish in self._pending if finish.run is not None and finish.run.settled]
+        stale = [finish for finish in self._pending if finish.run is None or not finish.run.settled]
+        self.counts["stale"] += len(stale)
+        self._roster.settle_all(finish.run for finish in stale if finish.run is not None)
+        self._pending[:] = told
         self._unanswered.clear()
         self._given_back.clear()
 

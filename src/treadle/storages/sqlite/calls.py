@@ -3,14 +3,56 @@
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, TypeVar
 
 from .news import News
 
 T = TypeVar("T")
+
+
+class Wait(Generic[T]):
+    """An answer that a thread without an event loop waits for. Not a future of `concurrent.futures`: that is locked by
+    code in Python, where a signal can strike (Ctrl-C, a task's end). What it left locked, the writer would wait for."""
+
+    __slots__ = ("_answer", "_came", "_error", "_is_done")
+
+    def __init__(self) -> None:
+        self._came = threading.Lock()
+        self._came.acquire()
+        self._is_done = False
+        self._error: BaseException | None = None
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def cancel(self) -> None:
+        """Nobody waits any more: what has not begun is not done."""
+        self._is_done = True
+
+    def set_result(self, answer: T) -> None:
+        self._answer = answer
+        self._is_done = True
+        self._came.release()
+
+    def set_exception(self, error: BaseException) -> None:
+        self._error = error
+        self._is_done = True
+        self._came.release()
+
+    def result(self, timeout: float) -> T:
+        """TimeoutError if it has not come by then."""
+        try:
+            if not self._came.acquire(timeout=timeout):
+                raise TimeoutError
+        except BaseException:
+            self.cancel()
+            raise
+        if self._error is not None:
+            raise self._error
+        return self._answer
 
 
 class Call(Generic[T]):
@@ -23,7 +65,7 @@ class Call(Generic[T]):
         self,
         operation: Callable[..., Any],
         deadline: float,
-        future: asyncio.Future[T] | concurrent.futures.Future[T],
+        future: asyncio.Future[T] | Wait[T],
         loop: asyncio.AbstractEventLoop | None,
         *,
         items: Sequence[Any] | None = None,

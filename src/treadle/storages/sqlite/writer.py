@@ -47,7 +47,6 @@ What it does not do: it knows nothing of jobs, decides nothing, and never reads 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import itertools
 import logging
@@ -62,7 +61,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from ...core.errors import StorageTimeout, StorageUnavailable
 from . import connect
-from .calls import Call, deliver
+from .calls import Call, Wait, deliver
 from .checkpoints import Checkpoints
 from .files import BALLAST, Ballast, Identity
 from .locks import WriteLock
@@ -112,7 +111,8 @@ class Writer:
         self._durable = db.execute("pragma synchronous").fetchone()[0] >= _FULL_SYNC
         self._syncs = self._durable
         self._pid = os.getpid()
-        self._mutex = threading.Condition(threading.Lock())
+        self._guard = threading.Lock()
+        self._mutex = threading.Condition(self._guard)
         self._urgent: deque[Call[Any]] = deque()
         self._queue: deque[Call[Any]] = deque()
         self._closing = False
@@ -169,11 +169,11 @@ class Writer:
         """The same for a thread without an event loop."""
         if not items:
             return []
-        future: concurrent.futures.Future[list[T]] = concurrent.futures.Future()
-        self._submit(Call(operation, time.monotonic() + patience, future, None, items=items, grows=grows), urgent=False)
+        answer: Wait[list[T]] = Wait()
+        self._submit(Call(operation, time.monotonic() + patience, answer, None, items=items, grows=grows), urgent=False)
         try:
-            return future.result(patience + 0.1)
-        except concurrent.futures.TimeoutError:
+            return answer.result(patience + 0.1)
+        except TimeoutError:
             raise StorageTimeout(self._hanging()) from None
 
     def stop(self, patience: float) -> bool:
@@ -197,7 +197,7 @@ class Writer:
 
     def _submit(self, call: Call[Any], urgent: bool) -> None:
         self.check()
-        with self._mutex:
+        with self._guard:  # not `_mutex`, which is entered by code in Python: see `calls.Wait`
             if self._closing:
                 raise StorageUnavailable(f"the storage on {self._path} is closed")
             (self._urgent if urgent else self._queue).append(call)
@@ -215,7 +215,7 @@ class Writer:
     def _work(self) -> None:
         while True:
             group = self._next_group()
-            if not group and self._closing:
+            if group is None:
                 return
             try:
                 if group:
@@ -227,11 +227,13 @@ class Writer:
             except Exception:
                 _log.exception("the writer of %s goes on after an error of its own", self._path)
 
-    def _next_group(self) -> list[Call[Any]]:
+    def _next_group(self) -> list[Call[Any]] | None:
+        """None at the end, when there can be no other."""
         with self._mutex:
             if not (self._urgent or self._queue or self._closing):
                 self._mutex.wait(self._patience())
-            return self._joined([])
+            group = self._joined([])
+            return None if self._closing and not group else group
 
     def _joined(self, group: list[Call[Any]]) -> list[Call[Any]]:
         """The group, with as many as it has room for of those who came since: the urgent ones before all others."""

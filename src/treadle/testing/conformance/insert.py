@@ -106,9 +106,7 @@ class Insert(Cases):
     async def test_a_thread_that_waits_by_itself_is_answered_alike(self, storage: Storage) -> None:
         jobs = [a_job(unique=UniqueClaim(key="k")) for _ in range(2)]
         if not storage.capabilities.waits:
-            with pytest.raises(NotImplementedError):
-                await asyncio.to_thread(storage.insert_sync, jobs)
-            return
+            pytest.skip("needs the capability: waits")
         first = list(await asyncio.to_thread(storage.insert_sync, jobs))
         assert first == [Inserted(jobs[0].id, "inserted"), Inserted(jobs[0].id, "duplicate")]
         assert list(await storage.insert(jobs)) == first
