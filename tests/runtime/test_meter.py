@@ -334,9 +334,6 @@ async def test_a_storage_that_is_timed_is_the_storage() -> None:
     await timed.storage.get(["x"])
     await timed.storage.apply([])
     assert (timed.seconds["get"].count, timed.seconds["apply"].count) == (1, 1)
-    timed.storage.insert_sync([])
-    await timed.storage.insert([])
-    assert timed.seconds["insert"].count == 2
     marks = timed.marks()
     assert timed.mean(marks, writes=True) is None
     await timed.storage.get(["x"])

@@ -22,6 +22,7 @@ import pytest
 from treadle.core.errors import StorageTimeout, StorageUnavailable
 from treadle.core.outcome import Succeeded
 from treadle.storages.sqlite import SQLiteStorage, connect, writer
+from treadle.storages.sqlite.calls import Call, Wait
 from treadle.storages.sqlite.news import News
 from treadle.storages.sqlite.writer import Writer
 from treadle.testing.conformance.builders import LEASE, a_job, a_unique_job, finished, want
@@ -369,6 +370,31 @@ async def test_a_thread_does_not_hang_with_the_disk_either(storage: SQLiteStorag
         await asyncio.to_thread(writer_of(storage).run_bulk_sync, lambda db, news, items: [None], [1], 0.1)
     release.set()
     await hanging
+
+
+async def test_a_call_that_comes_in_the_instant_of_the_end_is_answered(
+    storage: SQLiteStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The writer has looked, there was nothing; then comes a call, and only then the end.
+    own, late = writer_of(storage), list[Wait[int]]()
+    next_group = own._next_group
+
+    def looked() -> list[Call[Any]] | None:
+        group = next_group()
+        if group == [] and not late:
+            answer: Wait[int] = Wait()
+            own._submit(Call(lambda db, news: 42, time.monotonic() + 5, answer, None), urgent=False)
+            own._closing = True
+            late.append(answer)
+        return group
+
+    monkeypatch.setattr(own, "_patience", lambda: 0.01)
+    monkeypatch.setattr(own, "_next_group", looked)
+    await put(storage)  # it looks by the new way from now on
+    async with asyncio.timeout(5):
+        while not late:
+            await asyncio.sleep(0.01)
+    assert await asyncio.to_thread(late[0].result, 5) == 42
 
 
 async def test_who_is_interrupted_while_it_waits_leaves_nothing_to_be_done(storage: SQLiteStorage, path: str) -> None:

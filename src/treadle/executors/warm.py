@@ -275,26 +275,33 @@ class WarmChild:
     def _said(self, level: int, line: str) -> None:
         (self._around or contextvars.copy_context()).run(log.log, level, "child %d: %s", self.process.pid, line)
 
+    def _asker(self, ask: pipe.Ask) -> Context[Any] | None:
+        """The context of the run that asks, if that is still the one which runs."""
+        context = self._context
+        return context if context is not None and context.job.token == ask.token else None
+
     def _note(self, ask: pipe.Ask) -> None:
         """What the task says and waits for no answer to: in its place among what else it says."""
-        if self._context is None or self._context.job.token != ask.token:
+        context = self._asker(ask)
+        if context is None:
             return
         if ask.verb == "commits":
-            self._context.commits(msgspec.json.decode(ask.value, type=bool))
+            context.commits(msgspec.json.decode(ask.value, type=bool))
         elif ask.verb == "settled":  # whatever becomes of the child now, the job has succeeded
-            self._context.settled(msgspec.json.decode(ask.value, type=Succeeded))
-        elif (notebook := self._context.notebook) is None:
+            context.settled(msgspec.json.decode(ask.value, type=Succeeded))
+        elif (notebook := context.notebook) is None:
             return
         elif ask.verb == "progress":
-            notebook.progress(self._context.job, msgspec.json.decode(ask.value, type=Progress))
+            notebook.progress(context.job, msgspec.json.decode(ask.value, type=Progress))
         elif ask.verb == "line":
-            notebook.line(self._context.job, *msgspec.json.decode(ask.value, type=tuple[int, str]))
+            notebook.line(context.job, *msgspec.json.decode(ask.value, type=tuple[int, str]))
 
     async def _answer_to(self, ask: pipe.Ask) -> None:
         try:
-            if self._context is None or self._context.job.token != ask.token:
+            context = self._asker(ask)
+            if context is None:
                 raise RuntimeError("the run has ended")
-            value = await _do(self._context, ask)
+            value = await _do(context, ask)
             self._send(pipe.Answer(ask.id, Raw(msgspec.json.encode(value))))
         except Exception as error:
             self._send(pipe.Answer(ask.id, error=(type(error).__name__, str(error)[:4096])))

@@ -56,12 +56,9 @@ class _Proxy:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._storage, name)
-        if iscoroutinefunction(found):
-            verb = _verb(self._storage, name, self._timed)
-        elif name.endswith("_sync"):
-            verb = _verb_sync(self._storage, name, self._timed)
-        else:
+        if not iscoroutinefunction(found):
             return found
+        verb = _verb(self._storage, name, self._timed)
         self.__dict__[name] = verb
         return verb
 
@@ -79,26 +76,6 @@ def _verb(storage: Storage, name: str, timed: Timed) -> Callable[..., Any]:
             raise
         finally:
             times.add(clock() - begun)
-        timed.answered = time.monotonic()
-        return answer
-
-    return call
-
-
-def _verb_sync(storage: Storage, name: str, timed: Timed) -> Callable[..., Any]:
-    """Counted with the verb that it is another form of."""
-    verb = name.removesuffix("_sync")
-    times = timed.seconds.setdefault(verb, Histogram())
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        begun = time.perf_counter()
-        try:
-            answer = getattr(storage, name)(*args, **kwargs)
-        except Exception:
-            timed.errors[verb] += 1
-            raise
-        finally:
-            times.add(time.perf_counter() - begun)
         timed.answered = time.monotonic()
         return answer
 
