@@ -536,3 +536,22 @@ async def test_a_pod_that_is_alone_claims_at_once_and_the_next_one_after_its_pau
 
 async def _claimed(pod: Pod, count: int) -> bool:
     return pod.turner.counts["claimed"] >= count
+
+
+def test_where_a_thread_stands_is_told_with_its_line_the_innermost_call_last() -> None:
+    go, begun = threading.Event(), threading.Event()
+
+    def outer() -> None:
+        begun.set()
+        go.wait(20)
+
+    thread = threading.Thread(target=outer)
+    thread.start()
+    begun.wait(20)
+    lines = vitals.stack_of(thread.ident or 0).splitlines()
+    go.set()
+    thread.join()
+    place = next(number for number, line in enumerate(lines) if line.endswith("in outer"))
+    assert lines[place + 1].strip() in ("go.wait(20)", "begun.set()")
+    assert any("threading.py" in line for line in lines[:place])
+    assert vitals.stack_of(1) == "<no stack>\n"

@@ -33,10 +33,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
@@ -296,5 +294,4 @@ class Heart:
         return min(1.0, self._timing.loop_lag / 2)
 
     def _blocking_stack(self) -> str:
-        frame = sys._current_frames().get(self._watched_thread)  # pyright: ignore[reportPrivateUsage]
-        return "".join(traceback.format_stack(frame, limit=12)) if frame is not None else "<no stack>"
+        return vitals.stack_of(self._watched_thread)

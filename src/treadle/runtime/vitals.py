@@ -4,17 +4,22 @@ that they are told of a pod whose loop does not come back."""
 from __future__ import annotations
 
 import asyncio
+import faulthandler
+import linecache
 import os
+import re
 import sys
+import tempfile
 import threading
 import time
-import traceback
 from types import FrameType
 from typing import Any, Final
 
 LARGEST_DUMP: Final = 64 << 10
 FRAMES: Final = 24
 _CUT: Final = "\n… the rest is cut\n"
+_THREAD: Final = re.compile(r"(?:Current thread|Thread) 0x([0-9a-f]+)")
+_FRAME: Final = re.compile(r'  File "(.*)", line (\d+) in (.*)')
 
 
 def cpu_seconds() -> float:
@@ -43,11 +48,11 @@ def _peak_bytes() -> int:
 def stacks(loop: asyncio.AbstractEventLoop, watched: int) -> str:
     """Where every thread stands, the loop's first, and where every task waits. Bounded, and fit to be stored."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    frames = sys._current_frames()  # pyright: ignore[reportPrivateUsage]
+    found = _threads()
     parts: list[str] = []
-    for ident in sorted(frames, key=lambda ident: (ident != watched, ident)):
+    for ident in sorted(found, key=lambda ident: (ident != watched, ident)):
         role = " (event loop)" if ident == watched else ""
-        parts.append(f"thread {names.get(ident, ident)}{role}\n{_stack(frames[ident])}")
+        parts.append(f"thread {names.get(ident, ident)}{role}\n{found[ident]}")
     for task in sorted(_tasks(loop), key=lambda task: task.get_name()):
         where = "".join(f"{_line(frame)}\n" for frame in _frames(task)) or "  (about to end)\n"
         parts.append(f"task {task.get_name()}: {_coroutine(task)}\n{where}")
@@ -77,8 +82,33 @@ def _coroutine(task: asyncio.Task[Any]) -> str:
     return getattr(task.get_coro(), "__qualname__", "?")
 
 
-def _stack(frame: FrameType) -> str:
-    return "".join(traceback.format_stack(frame, limit=FRAMES))
+def stack_of(ident: int) -> str:
+    """Where one thread stands."""
+    return _threads().get(ident, "<no stack>\n")
+
+
+def _threads() -> dict[int, str]:
+    """Where every thread stands, by its ident, the innermost call last.
+
+    By `faulthandler`, which looks at all of them in one go. To walk from frame to frame in Python, as `traceback` does,
+    is to walk over frames of a thread that runs on in between: Python 3.11 was seen to crash on that."""
+    with tempfile.TemporaryFile() as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        text = file.read().decode("utf-8", "replace")
+    found: dict[int, list[str]] = {}
+    frames: list[str] = []
+    for line in text.splitlines():
+        if begun := _THREAD.match(line):
+            frames = found[int(begun[1], 16)] = []
+        elif (frame := _FRAME.match(line)) and len(frames) < FRAMES:
+            frames.append(_told(frame[1], int(frame[2]), frame[3]))
+    return {ident: "".join(reversed(told)) for ident, told in found.items()}
+
+
+def _told(file: str, line: int, function: str) -> str:
+    source = linecache.getline(file, line).strip()
+    return f'  File "{file}", line {line}, in {function}\n' + (f"    {source}\n" if source else "")
 
 
 def _line(frame: FrameType) -> str:
