@@ -80,6 +80,7 @@ class Workload:
     run: Callable[[Bench, Peer], Figures]
     targets: tuple[Target, ...] = ()
     once: bool = False  # it is long and does not scatter: one round is enough
+    run_by: str | None = None  # another peer than the one that is asked: its row has that one's title
 
 
 @dataclass(frozen=True)

@@ -95,13 +95,14 @@ def _figures(report: Report) -> Iterator[str]:
         yield ""
         rows = []
         for peer in report.peers:
+            title = peers.find(workload.run_by or peer).title
             samples = results.good(workload.name, peer)
             if samples:
                 noise = max(sample.load["foreign"] for sample in samples)
                 cells = [_cell(report, workload.name, peer, name) for name in names]
-                rows.append((peers.find(peer).title, *cells, f"{noise:.0%}{' ~' if noise > NOISY else ''}"))
+                rows.append((title, *cells, f"{noise:.0%}{' ~' if noise > NOISY else ''}"))
             elif results.cell(workload.name, peer):
-                rows.append((peers.find(peer).title, "failed", *([""] * len(names))))
+                rows.append((title, "failed", *([""] * len(names))))
         yield from _table(("", *(UNITS[name][0] for name in names), "others, at most"), rows)
         yield ""
 

@@ -70,7 +70,8 @@ def _panel(report: Report, workload: Workload, found: list[tuple[str, Result]], 
         y = top + HEAD - 16 + ROW * number
         length, low, high = (value / most * BARS for value in (result.median, result.low, result.high))
         kind = "bar ours" if peer == report.ours else "bar"
-        yield f'<text x="{NAMES - 8}" y="{y + 11}" text-anchor="end">{escape(peers.find(peer).title)}</text>'
+        title = escape(peers.find(workload.run_by or peer).title)
+        yield f'<text x="{NAMES - 8}" y="{y + 11}" text-anchor="end">{title}</text>'
         yield f'<rect class="{kind}" x="{NAMES}" y="{y}" width="{max(1.0, length):.1f}" height="14" rx="2"/>'
         if result.rounds > 1:
             yield f'<path class="range" d="M{NAMES + low:.1f} {y + 7}H{NAMES + high:.1f}"/>'

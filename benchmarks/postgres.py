@@ -19,6 +19,7 @@ from .workloads import drain as drain_of_file
 
 MILLION_MORE = 0.25  # on top of the backlog: what all rounds together may take from it
 TRIPS = 5_000
+SQLITE = "treadle-sqlite"
 
 
 def drain(bench: Bench, peer: Peer) -> Figures:
@@ -27,7 +28,7 @@ def drain(bench: Bench, peer: Peer) -> Figures:
 
 def drain_sqlite(bench: Bench, peer: Peer) -> Figures:
     """Not this peer but its brother on a file, in the same rounds: nobody should have to leave SQLite for speed."""
-    return drain_of_file(Bench(bench.sizes, bench.folder), find("treadle-sqlite"))
+    return drain_of_file(Bench(bench.sizes, bench.folder), find(SQLITE))
 
 
 def drain_two(bench: Bench, peer: Peer) -> Figures:
@@ -123,6 +124,7 @@ WORKLOADS = (
         ("rate", "worker_us", "commits", "wal_bytes"),
         drain_sqlite,
         (Target("rate", 1, beside=("drain", OURS)),),
+        run_by=SQLITE,
     ),
     Workload(
         "drain-two",

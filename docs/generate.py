@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from treadle import checks
 from treadle.cli import root
 from treadle.config import SETTINGS, shown
 from treadle.core import backoff, lifecycle
@@ -28,6 +29,7 @@ def pages() -> dict[Path, str]:
         DOCS / "reference" / "settings.md": settings_page(),
         DOCS / "reference" / "openapi.json": openapi.text(api_routes()),
         DOCS / "metrics.md": with_part(DOCS / "metrics.md", "metrics", metrics_tables()),
+        DOCS / "operate.md": with_part(DOCS / "operate.md", "doctor", doctor_table()),
         DOCS / "queues.md": with_part(DOCS / "queues.md", "settings", queue_table()),
         DOCS / "retries.md": with_part(DOCS / "retries.md", "backoff", backoff_table()),
         DOCS / "guarantees.md": with_part(DOCS / "guarantees.md", "states", f"```mermaid\n{lifecycle.diagram()}\n```"),
@@ -60,6 +62,13 @@ def metrics_tables() -> str:
             lines.append(f"| `{each.name}` | {each.kind} | {labels} | {each.meaning} |")
         lines.append("")
     return "\n".join(lines).rstrip()
+
+
+def doctor_table() -> str:
+    lines = ["| code | tells |", "|---|---|"]
+    lines += [f"| `{code}` | {meaning} |" for code, meaning in checks.MEANINGS.items()]
+    found = {f"{checks.PREFIX}{name.upper()}": meaning for name, meaning in checks.STORAGE_MEANINGS.items()}
+    return "\n".join([*lines, *(f"| `{code}` | {meaning} |" for code, meaning in found.items())])
 
 
 def queue_table() -> str:

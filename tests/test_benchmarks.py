@@ -21,6 +21,7 @@ from benchmarks.report import UNITS, Report
 from benchmarks.suites import SUITES, Suite
 from benchmarks.tally import Tallies, Tally
 
+ROOT = Path(__file__).parent.parent
 SERVERLESS = {"BENCH_PG_SOCKET": "/nowhere:1", "BENCH_REDIS_URL": "redis://nowhere"}
 PAIRS = [(name, workload) for name, suite in SUITES.items() for workload in suite.workloads]
 
@@ -105,6 +106,18 @@ def test_a_page_is_written_from_kept_samples(name: str, tmp_path: Path) -> None:
     for part in ("## Figures", "## Targets", "## Where we lose", "## The floor", "## Machine and settings"):
         assert text.count(part) == 1
     assert "| a job of a drain, by the clock | a job in a bare worker | 0.5 | 1.0 | 2.0 × |" in text
+
+
+def test_a_row_that_another_storage_ran_has_its_title() -> None:
+    """The workload drain-sqlite is asked of Treadle on PostgreSQL and run by Treadle on SQLite: the page called its row
+    "Treadle on PostgreSQL", here and on the page in docs."""
+    suite = SUITES["postgres"]
+    for text in (
+        page.page(a_report(suite), suite.title, suite.how),
+        (ROOT / "docs/benchmarks-postgres.md").read_text(),
+    ):
+        rows = text.partition("**drain-sqlite**")[2].partition("**drain-two**")[0]
+        assert re.findall(r"^\| (Treadle.*?) \|", rows, re.M) == ["Treadle on SQLite"]
 
 
 @pytest.mark.parametrize("name", SUITES)

@@ -31,6 +31,46 @@ FUTURE: Final = 60.0  # a job made so much later than now: somebody's clock is w
 # Before the first release of Treadle: a machine whose clock was never set.
 EPOCH: Final = 1_760_000_000.0
 
+# Every code, for the page that explains them (docs/operate.md). Those of a storage are its own names for what it knows.
+MEANINGS: Final[Mapping[str, str]] = {
+    "TREADLE-D001": "the version of Python",
+    "TREADLE-D002": "whether the storage answers",
+    "TREADLE-D003": "whether its schema is the one that this version needs",
+    "TREADLE-D004": "whether the clocks of this machine, of the workers and of the storage agree",
+    "TREADLE-D010": "whether any pod is alive",
+    "TREADLE-D011": "pods that went without signing off",
+    "TREADLE-D012": "live pods, and none of them leads: shares, schedules and upkeep rest",
+    "TREADLE-D013": "a queue with work, and no live pod serves it",
+    "TREADLE-D014": "a queue is paused: by whom, and why",
+    "TREADLE-D015": "a queue may have no workers (`max_workers` is 0)",
+    "TREADLE-D016": "a schedule is late",
+    "TREADLE-D017": "a schedule cannot be fired",
+    "TREADLE-D020": "due jobs of a task that no live pod of their queue knows",
+    "TREADLE-D021": "jobs run under a lease that is over, and wait for their rescue",
+}
+STORAGE_MEANINGS: Final[Mapping[str, str]] = {
+    "memory": "jobs live in this process only",
+    "sqlite-version": "the version of SQLite",
+    "journal-mode": "whether the file has write-ahead logging",
+    "synchronous": "whether every commit reaches the disk before it is confirmed",
+    "file-system": "whether the file is on a local disk",
+    "file-mode": "whether others may read the file",
+    "wal-size": "how long the log beside the file is",
+    "disk-room": "how much room the disk has",
+    "file-size": "how large the file is",
+    "schema-checksum": "a migration was applied from another text than this version's",
+    "job-row": "the row of a job that cannot be read",
+    "postgres-version": "the version of PostgreSQL",
+    "pooler": "whether wake-ups pass the pooler",
+    "fsync": "whether the server keeps what it has confirmed",
+    "synchronous-commit": "whether a commit waits for the disk",
+    "old-snapshot": "an old transaction that keeps finished rows from being removed",
+    "table-*": "how many dead rows a table has",
+    "claim-plan": "whether claims are served by their index",
+    "connections": "how many connections the server has left",
+    "clock-skew": "how far the server's clock is from this machine's",
+}
+
 
 async def examine(app: App) -> list[Fact]:
     """All that can be seen of a cluster whose storage answers."""

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy
+from sqlalchemy.orm import Session
 
 from treadle.core import lifecycle
 from treadle.core.errors import StorageTimeout, StorageUnavailable
@@ -57,6 +61,50 @@ async def test_the_implicit_transactions_of_the_module_will_do(storage: SQLiteSt
         storage.borrow(connection).insert([a_job()])
     connection.close()
     assert len(await ids(storage)) == 1
+
+
+async def test_the_connection_under_a_session_of_sqlalchemy_will_do(storage: SQLiteStorage) -> None:
+    """docs/transactions.md tells people on SQLite to give the sqlite3.Connection that their library has underneath."""
+    engine = sqlalchemy.create_engine(f"sqlite:///{storage.path}")
+    with Session(engine) as session:
+        session.execute(sqlalchemy.text("create table note (text)"))
+        session.execute(sqlalchemy.text("insert into note values ('x')"))
+        storage.borrow(session.connection().connection.driver_connection).insert([a_job()])
+        assert await ids(storage) == []
+        session.commit()
+    engine.dispose()
+    assert len(await ids(storage)) == 1
+
+
+DJANGO = """
+import sys
+from django.conf import settings
+settings.configure(DATABASES={"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": sys.argv[1]}})
+import django
+django.setup()
+from django.db import connection, transaction
+from treadle import App
+app = App(f"sqlite:///{sys.argv[1]}")
+app.open_sync()
+try:
+    with transaction.atomic():
+        app.enqueue_sync("undone", within=connection.connection)
+        raise LookupError
+except LookupError:
+    pass
+with transaction.atomic():
+    app.enqueue_sync("done", within=connection.connection)
+print([job.task for job in app.jobs.find_sync("").jobs])
+app.close_sync()
+"""
+
+
+def test_the_connection_under_djangos_will_do(tmp_path: Path) -> None:
+    """In a process of its own: Django's settings can be made once in a process, and another test makes them."""
+    done = subprocess.run(
+        [sys.executable, "-c", DJANGO, str(tmp_path / "app.db")], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.returncode) == ("['done']\n", 0), done.stderr
 
 
 async def test_unique_keys_hold_inside_a_borrowed_transaction(
