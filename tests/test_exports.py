@@ -75,6 +75,7 @@ SURFACE = [
     "ReadOnly",
     "ReadingView",
     "Registry",
+    "ResultNotKept",
     "ResultTimeout",
     "Retry",
     "RetryAfter",

@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from .core import ids, names, payload
 from .core.duration import Duration, seconds
-from .core.errors import JobCancelled, JobFailed
+from .core.errors import JobCancelled, JobFailed, ResultNotKept
 from .core.job import DEFAULT_MAX_ATTEMPTS, NO_TIMEOUT, Change, ErrorEntry, Job, NewJob, State
 from .core.outcome import Succeeded, Throttle
 from .core.partition import Partitions
@@ -234,10 +234,13 @@ class Handle(Generic[R_co]):
         """Wait until the job has ended, and answer with what its task returned.
 
         Raises JobFailed, JobCancelled or JobNotFound; ResultTimeout if it takes longer than `timeout`, and the job
-        goes on. A result that could not be stored (the job then carries a warning) is None.
+        goes on; ResultNotKept if the job succeeded, and what its task returned could not be stored.
         """
         job = await self._door.wait_for_end(self.id, timeout)
         if job.state is State.SUCCEEDED:
+            if job.warning is not None and job.result is None:
+                reason = job.warning.removeprefix(payload.NOT_KEPT)
+                raise ResultNotKept(f"job {job.id} ({job.task}) succeeded; its result was not kept: {reason}", reason)
             return self._decode(job.result)
         last = job.error
         if job.state is State.CANCELLED:

@@ -138,6 +138,9 @@ class Store:
     def succeeded(self, queue: str = "mail", result: str = '"sent"', **options: Any) -> str:
         return self._ended(queue, Succeeded(result), **options)
 
+    def unkept(self, queue: str = "mail", **options: Any) -> str:
+        return self._ended(queue, Succeeded(None, "result not kept: the type set is not JSON"), **options)
+
     def failed(self, queue: str = "mail", message: str = "card declined", **options: Any) -> str:
         error = ErrorEntry(attempt=1, kind="error", type="ValueError", message=message, trace=f"ValueError: {message}")
         return self._ended(queue, Raised(error, final=True), **options)

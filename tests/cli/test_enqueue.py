@@ -134,6 +134,18 @@ def test_waiting_prints_the_result_alone(treadle: Treadle, shop: str, store: Sto
     assert object_ == {"id": id, "outcome": "inserted", "state": "succeeded", "result": "sent"}
 
 
+def test_a_result_that_was_not_kept_is_told_and_no_failure(treadle: Treadle, store: Store) -> None:
+    id = store.unkept()
+    ran = treadle("enqueue", "shop.welcome", "--id", id, "--wait")
+    assert (ran.code, ran.out) == (0, "null\n")
+    assert "its result was not kept: the type set is not JSON" in ran.err.splitlines()[-1]
+    said = treadle("enqueue", "shop.welcome", "--id", id, "--wait", "--json").object
+    assert (said["result"], said["warning"]) == (None, "result not kept: the type set is not JSON")
+    shown = treadle("jobs", "show", id)
+    assert "result not kept: the type set is not JSON" in shown.out
+    assert treadle("jobs", "show", id, "--json").object["warning"] == said["warning"]
+
+
 def test_waiting_for_a_job_that_failed_is_1(treadle: Treadle, store: Store) -> None:
     id = store.failed()
     ran = treadle("enqueue", "shop.welcome", "--id", id, "--wait")

@@ -39,6 +39,7 @@ CODES = {
     "Conflict": 1,
     "JobFailed": 1,
     "JobCancelled": 1,
+    "ResultNotKept": 1,
     "ResultTimeout": 1,
     "StorageUnavailable": 5,
     "StorageTimeout": 5,

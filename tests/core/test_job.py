@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from treadle.core import errors, job, outcome
-from treadle.core.errors import FilterError, JobFailed, PayloadError, PayloadTooLarge, TreadleError
+from treadle.core.errors import FilterError, JobFailed, PayloadError, PayloadTooLarge, ResultNotKept, TreadleError
 from treadle.core.job import (
     CLAIMABLE,
     LIVE,
@@ -137,6 +137,8 @@ def test_a_filter_error_names_the_column() -> None:
 
 
 def test_a_failed_job_says_how() -> None:
+    unkept = ResultNotKept("job a succeeded; its result was not kept: too large", "too large")
+    assert (str(unkept).endswith(unkept.reason), unkept.reason) == (True, "too large")
     error = JobFailed("job a failed", "timeout", "too slow")
     assert (str(error), error.kind, error.error) == ("job a failed", "timeout", "too slow")
 

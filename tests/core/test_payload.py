@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.core.errors import PayloadError, PayloadTooLarge
-from treadle.core.payload import decode, decode_trusted, encode, encode_arguments
+from treadle.core.payload import decode, decode_trusted, encode, encode_arguments, keep_result
 
 Some = Callable[[], Any]
 
@@ -523,3 +523,29 @@ def test_stored_text_is_read_fast_and_plainly() -> None:
 def test_a_damaged_row_is_a_payload_error(damaged: Any) -> None:
     with pytest.raises(PayloadError, match="stored text is not JSON"):
         decode_trusted(damaged)
+
+
+# Results --------------------------------------------------------------------------------------------------------------
+
+
+class Sour:
+    def model_dump(self, **_: object) -> Any:
+        raise SystemExit(1)
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (None, (None, None)),
+        ([1, "a"], ('[1,"a"]', None)),
+        ({1}, (None, "result not kept: result cannot be stored: the type set is not JSON; give a sorted list")),
+        (Sour(), (None, "result not kept: it raised SystemExit")),
+    ],
+)
+def test_a_result_is_kept_or_the_warning_says_why_not(value: object, kept: tuple[str | None, str | None]) -> None:
+    assert keep_result(value) == kept
+
+
+def test_a_warning_is_of_bounded_length() -> None:
+    _, warning = keep_result({"x" * 39: {"y" * 39: {"z" * 5000: {1}}}})
+    assert warning is not None and len(warning) <= 1024

@@ -278,6 +278,7 @@ async def test_an_answer_without_end_is_read_as_far_as_it_is_wanted(service: Ser
 
     job = await what_becomes_of(service, flood, response="64KiB")
     assert (job.state, job.result) == ("succeeded", None)  # it was done; what it said is not kept
+    assert job.warning == "result not kept: the response is larger than response= allows"
 
 
 @pytest.mark.parametrize("length", ["Content-Length: 99999999", "Transfer-Encoding: chunked"])

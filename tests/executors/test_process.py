@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from treadle import ConfigError, Handle
+from treadle import ConfigError, Handle, ResultNotKept
 from treadle.config import Limits, Timing
 from treadle.core.job import Job
 from treadle.core.view import JobView
@@ -111,7 +111,8 @@ def test_plain_functions_and_coroutines_run_in_warm_children(stage: Stage) -> No
 def test_arguments_and_results_have_their_types(stage: Stage) -> None:
     assert typed.enqueue_sync(Point(1, 2)).result_sync(SOON) == Point(2, 1)
     unkept = act.enqueue_sync("unkept")
-    assert unkept.result_sync(SOON) is None
+    with pytest.raises(ResultNotKept, match="the type object is not JSON"):
+        unkept.result_sync(SOON)
     assert "result not kept" in (unkept.status_sync().warning or "")
 
 

@@ -11,11 +11,12 @@ import click
 
 from ..config import Config
 from ..core import ids, names, payload
-from ..core.errors import PayloadError, UnknownTask
+from ..core.errors import PayloadError, ResultNotKept, UnknownTask
 from ..core.job import OnConflict
 from ..core.unique import Unique
 from . import target, waiting
 from .command import Invocation, verb
+from .output import printable
 from .params import DURATION, INSTANT, QUEUE
 
 if TYPE_CHECKING:
@@ -115,11 +116,21 @@ async def _enqueue(
             return
         call.out.say(f"{handle.id}: waiting for its end")
         async with waiting.bar_of(call, app, handle.id):
-            result = await handle.result(timeout)
+            result, unkept = await _result(handle, timeout)
+        if unkept is not None:  # the job has done its work: that is no failure
+            call.out.warn(printable(str(unkept)))
         if call.out.as_json:
-            call.out.data({"id": handle.id, "outcome": handle.outcome, "state": "succeeded", "result": result})
+            said = {"id": handle.id, "outcome": handle.outcome, "state": "succeeded", "result": result}
+            call.out.data(said if unkept is None else said | {"warning": f"{payload.NOT_KEPT}{unkept.reason}"})
         else:
             call.out.line(json.dumps(result, ensure_ascii=False, default=str))
+
+
+async def _result(handle: Handle[Any], timeout: float | None) -> tuple[Any, ResultNotKept | None]:
+    try:
+        return await handle.result(timeout), None
+    except ResultNotKept as error:
+        return None, error
 
 
 def read_arguments(arguments: Sequence[str]) -> dict[str, Any]:

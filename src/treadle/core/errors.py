@@ -100,6 +100,21 @@ class ClaimLost(TreadleError):
     """The run's claim is no longer its own: the job was rescued, or has ended. What it was about to write is not."""
 
 
+class ResultNotKept(TreadleError):
+    """`Handle.result()` of a job that succeeded, and whose result could not be stored: `reason` says why. Its effect
+    has happened, so it is not run again.
+
+        try:
+            report = await handle.result()
+        except ResultNotKept as error:
+            print(error.reason)  # such as: result cannot be stored: the type set is not JSON; give a sorted list
+    """
+
+    def __init__(self, message: str, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class ResultTimeout(TreadleError):
     """`Handle.result(timeout=…)`: the job did not end in time. It goes on."""
 

@@ -29,6 +29,8 @@ from .errors import PayloadError, PayloadTooLarge
 
 LIMIT: Final = 1024 * 1024
 DEEPEST: Final = 100
+NOT_KEPT: Final = "result not kept: "  # how the warning of a job begins whose result could not be stored
+LONGEST_WARNING: Final = 1024
 
 _MIN: Final = -(2**63)
 _MAX: Final = 2**63 - 1
@@ -62,6 +64,19 @@ def encode(value: object, *, what: str = "value", limit: int = LIMIT) -> str:
 def encode_arguments(arguments: Mapping[str, object], limit: int = LIMIT) -> str:
     """The arguments of a call as one JSON object; an error names the argument, and the place inside it."""
     return _encode(arguments if type(arguments) is dict else dict(arguments), None, limit)
+
+
+def keep_result(value: object) -> tuple[str | None, str | None]:
+    """A task's result as it is stored; or None, and the job's warning that says why it is not. To fail the run instead
+    would repeat an effect that has happened."""
+    if value is None:
+        return None, None
+    try:
+        return encode(value, what="result"), None
+    except PayloadError as error:
+        return None, f"{NOT_KEPT}{error}"[:LONGEST_WARNING]
+    except BaseException as error:  # code of the result's own class, such as a model's
+        return None, f"{NOT_KEPT}it raised {type(error).__name__}"[:LONGEST_WARNING]
 
 
 def decode(text: str | bytes, *, what: str = "payload", limit: int = LIMIT) -> object:

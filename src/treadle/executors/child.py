@@ -47,7 +47,6 @@ from msgspec import Raw
 from .. import joblog, middleware
 from ..context import Context
 from ..core import payload
-from ..core.errors import PayloadError
 from ..core.job import ErrorKind, Job, State
 from ..core.size import words as size_words
 from ..declared import FollowUps
@@ -296,7 +295,7 @@ class Worker:
         self._link.due = None
         if caught is not None:
             return self._threw(caught, context, "error", start.memory)
-        return pipe.Done(*_kept(value), _left(context))
+        return pipe.Done(*payload.keep_result(value), _left(context))
 
     async def _awaited(
         self, task: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -394,18 +393,6 @@ class _Bounds:
         self._before.append((kind, limits))
         hard = limits[1]
         resource.setrlimit(kind, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
-
-
-def _kept(value: Any) -> tuple[str | None, str | None]:
-    """The result as it is stored, and a warning if it cannot be: the effect has happened all the same."""
-    if value is None:
-        return None, None
-    try:
-        return payload.encode(value, what="result"), None
-    except PayloadError as error:
-        return None, f"result not kept: {error}"[:1024]
-    except BaseException as error:  # code of the result's own class, such as a model's
-        return None, f"result not kept: it raised {type(error).__name__}"[:1024]
 
 
 def _left(context: Context[Any]) -> pipe.Left:

@@ -28,7 +28,7 @@ from typing import Any, Final
 from ..core import payload
 from ..core.errors import ConfigError, PayloadError
 from ..core.job import ErrorEntry, Job
-from ..core.outcome import Elsewhere, Fail, RetryAfter, Throttle, Wait
+from ..core.outcome import Brought, Elsewhere, Fail, RetryAfter, Throttle, Wait
 from ..outside.http import Hook, Target, may_ask
 from ..ports import Call
 from ..signing import sign
@@ -196,7 +196,9 @@ def _body(hook: Hook, job: Job, context: Any, arguments: dict[str, Any], token: 
 
 
 def _result(response: Response) -> Any:
-    if not response.is_whole or not response.body.strip():
+    if not response.is_whole:
+        return Brought(None, f"{payload.NOT_KEPT}the response is larger than response= allows")
+    if not response.body.strip():
         return None
     try:
         return payload.decode(response.body, what="result")

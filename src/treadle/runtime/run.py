@@ -35,7 +35,6 @@ from .. import middleware
 from ..context import Context
 from ..core import answer as answering
 from ..core import payload
-from ..core.errors import PayloadError
 from ..core.job import PAYLOAD_FORMAT, ErrorEntry, Job, NewJob
 from ..core.outcome import (
     Brought,
@@ -230,13 +229,7 @@ def _of_value(value: Any, follow_ups: tuple[NewJob, ...]) -> Outcome:
         return Succeeded(None, None, follow_ups) if follow_ups else _SUCCEEDED
     if isinstance(value, Brought):
         return Succeeded(value.result, value.warning, follow_ups)
-    try:
-        return Succeeded(payload.encode(value, what="result"), None, follow_ups)
-    except PayloadError as error:
-        # Failing the run would repeat an effect that has already happened.
-        return Succeeded(None, f"result not kept: {error}"[:1024], follow_ups)
-    except BaseException as error:  # code of the result's own class, such as a model's
-        return Succeeded(None, f"result not kept: it raised {type(error).__name__}"[:1024], follow_ups)
+    return Succeeded(*payload.keep_result(value), follow_ups)
 
 
 def _of_exception(run: Run, error: BaseException) -> Outcome:

@@ -55,6 +55,7 @@ import logging
 import random
 from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from time import perf_counter
 from typing import Any
 
@@ -66,6 +67,7 @@ from ..core import pace as pacing
 from ..core.backoff import Retry
 from ..core.job import Change, ErrorEntry, Job
 from ..core.outcome import Interrupted, Outcome, Raised
+from ..core.payload import LONGEST_WARNING, NOT_KEPT
 from ..declared import FollowUps
 from ..ports import Applied, Claimed, Lane, Storage, Want
 from .meter import Meter
@@ -74,6 +76,9 @@ from .roster import Roster
 from .run import Run
 
 log = logging.getLogger("treadle.turner")
+job_log = logging.getLogger("treadle.jobs")
+
+_warning_of = attrgetter("warning")
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 30.0
@@ -400,6 +405,8 @@ class Turner:
         changes = [finish.change for finish in finishes]
         if len(runs) < len(finishes) or len(answers) != len(finishes) or set(map(id, answers)) != {id(answers[0])}:
             return False
+        if any(map(_warning_of, changes)):
+            return False  # there is something to be said of one of them
         self.counts.update([change.why for change in changes])
         self._roster.settle_all(runs)
         self._meter.finished(changes, runs)
@@ -418,6 +425,8 @@ class Turner:
                     self._roster.settle(run)
                     written.append(change)
                     ended.append(run)
+                    if change.warning and change.why == "succeeded":
+                        job_log.warning("%s %s succeeded: %s", run.job.task, change.id, change.warning)
                     if not answer.repeated or run.settled:
                         self._accepted(change, run.job)
             elif answer.cancel_wanted:
@@ -550,7 +559,8 @@ def _barer(change: Change, why: str) -> Change:
     told = f"what it said could not be written: {why}"[:1024].encode("ascii", "backslashreplace").decode()
     if change.error is None:
         # Only a result can be at fault; a Change without one has nothing that could be left out.
-        return msgspec.structs.replace(change, result=None, warning=told) if change.result else change
+        warning = f"{NOT_KEPT}{told}"[:LONGEST_WARNING]
+        return msgspec.structs.replace(change, result=None, warning=warning) if change.result else change
     error = ErrorEntry(attempt=change.error.attempt, kind=change.error.kind, message=told)
     return change if change.error.message == told else msgspec.structs.replace(change, error=error, warning=UNSET)
 

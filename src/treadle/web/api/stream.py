@@ -21,6 +21,7 @@ routes = Routes()
 
 LOOK: Final = 0.5
 ENDED: Final = ("succeeded", "failed", "cancelled")
+FOLLOWED: Final = ("id", "state", "attempt", "progress", "result", "warning")  # the fields of a job that are told
 
 
 class StreamQuery(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -58,8 +59,8 @@ async def stream(call: Call[StreamQuery, None]) -> Any:
 
 @routes.api("GET", "/jobs/{id}/stream", action="see", is_stream=True, media="text/event-stream", problems=(503,))
 async def job_stream(call: Call[None, None]) -> Any:
-    """A job's state, attempt and progress, as they change (`job`), and its log (`log`) for whoever may see payloads;
-    ends with `end` when the job does."""
+    """A job's state, attempt, progress, result and warning, as they change (`job`), and its log (`log`) for whoever may
+    see payloads; ends with `end` when the job does."""
     id = job_id(call.path["id"])
     await call.app.jobs.get(id)
     call.web.hub.enter()
@@ -80,9 +81,7 @@ async def _follow(call: Call[Any, Any], id: str) -> AsyncIterator[bytes]:
                 break
             except StorageUnavailable:
                 job, lines = None, []  # it comes back
-            now = (
-                None if job is None else {name: job[name] for name in ("id", "state", "attempt", "progress", "result")}
-            )
+            now = None if job is None else {name: job[name] for name in FOLLOWED}
             if now is not None and now != told:
                 told, quiet_since = now, loop.time()
                 yield message("job", now)
