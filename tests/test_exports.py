@@ -47,6 +47,7 @@ SURFACE = [
     "JobPage",
     "JobView",
     "Middleware",
+    "MissingExtra",
     "Next",
     "LimitView",
     "Lock",

@@ -789,12 +789,7 @@ def _memory() -> Storage:
 
 
 def _postgres(url: str, call_deadline: float, config: settings.Config, read_only: ReadOnlyChoice) -> Storage:
-    try:
-        from .storages.postgres import PostgresStorage
-    except ModuleNotFoundError as error:
-        if error.name != "asyncpg":
-            raise
-        raise ConfigError("PostgreSQL needs a driver: pip install 'treadle[postgres]'") from None
+    from .storages.postgres import PostgresStorage
 
     return PostgresStorage(
         url,

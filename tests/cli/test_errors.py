@@ -19,6 +19,7 @@ def every_error() -> list[type[core.TreadleError]]:
 CODES = {
     "TreadleError": 1,
     "ConfigError": 78,
+    "MissingExtra": 78,
     "PayloadError": 2,
     "PayloadTooLarge": 2,
     "FilterError": 2,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..config import Config, masked
 from ..core import names
-from ..core.errors import ConfigError, StorageUnavailable
+from ..core.errors import ConfigError, MissingExtra, StorageUnavailable
 
 if TYPE_CHECKING:
     from ..app import App
@@ -155,6 +155,8 @@ def _module(name: str, spec: str) -> ModuleType:
         raise ConfigError(f"{spec!r} does not name an App; write it as module:attribute, for example {likely}:app")
     try:
         return importlib.import_module(name)
+    except MissingExtra:  # its message is the remedy
+        raise
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             near = names.suggest(name, _modules_here())

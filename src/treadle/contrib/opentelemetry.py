@@ -18,18 +18,22 @@ from collections.abc import Mapping
 from typing import Any, Final
 from weakref import WeakSet
 
-from opentelemetry import context as contexts
-from opentelemetry import metrics, propagate, trace
-from opentelemetry.trace import Link, SpanKind, Status, StatusCode
-
 from .. import __version__
 from ..app import App
 from ..context import Context
 from ..core.duration import Duration, seconds
+from ..core.errors import MissingExtra
 from ..core.job import NewJob
 from ..core.outcome import Fail, Signal
 from ..middleware import Next
 from . import stamps
+
+try:
+    from opentelemetry import context as contexts
+    from opentelemetry import metrics, propagate, trace
+    from opentelemetry.trace import Link, SpanKind, Status, StatusCode
+except ImportError as missing:
+    raise MissingExtra("treadle.contrib.opentelemetry", "opentelemetry-api", "otel") from missing
 
 META: Final = "treadle:trace"
 SYSTEM: Final = "messaging.system"

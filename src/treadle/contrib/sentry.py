@@ -15,16 +15,20 @@ from __future__ import annotations
 from typing import Any, Final
 from weakref import WeakSet
 
-import sentry_sdk
-from sentry_sdk.crons import capture_checkin
-from sentry_sdk.crons.consts import MonitorStatus
-
 from ..app import App
 from ..context import Context
+from ..core.errors import MissingExtra
 from ..core.job import NewJob
 from ..core.outcome import Fail, Signal
 from ..middleware import Next
 from . import stamps
+
+try:
+    import sentry_sdk
+    from sentry_sdk.crons import capture_checkin
+    from sentry_sdk.crons.consts import MonitorStatus
+except ImportError as missing:
+    raise MissingExtra("treadle.contrib.sentry", "sentry-sdk", "sentry") from missing
 
 META: Final = "treadle:sentry"
 ORIGIN: Final = "auto.queue.treadle"

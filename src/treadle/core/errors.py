@@ -16,6 +16,16 @@ class ConfigError(TreadleError):
     """A wrong or unknown setting, an empty queue list, a task declared twice."""
 
 
+class MissingExtra(ConfigError, ImportError):
+    """A package that an optional part of Treadle needs is not installed: `treadle[postgres]`, `treadle[uvloop]` …
+
+    Raised where that part is first used; an ImportError too, so that an optional import can be tried.
+    """
+
+    def __init__(self, part: str, package: str, extra: str) -> None:
+        super().__init__(f"{part} needs {package}: pip install 'treadle[{extra}]'")
+
+
 class PayloadError(TreadleError):
     """An argument that cannot be stored. Raised at enqueue, before anything is written.
 

@@ -7,7 +7,7 @@ import gc
 from collections.abc import Callable
 from typing import Final
 
-from ..core.errors import ConfigError
+from ..core.errors import MissingExtra
 
 # A pod makes tens of thousands of objects a second and frees nearly all of them by reference count. At Python's 700 the
 # collector walks the young ones forty times a second for nothing (measured: a tenth of a worker's time).
@@ -27,8 +27,8 @@ def maker(choice: str) -> Callable[[], asyncio.AbstractEventLoop]:
         return asyncio.new_event_loop
     try:
         import uvloop
-    except ImportError:
+    except ImportError as missing:
         if choice == "uvloop":
-            raise ConfigError("loop is uvloop, and uvloop is not installed: pip install 'treadle[uvloop]'") from None
+            raise MissingExtra('loop = "uvloop"', "uvloop", "uvloop") from missing
         return asyncio.new_event_loop
     return uvloop.new_event_loop

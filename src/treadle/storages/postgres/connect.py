@@ -12,14 +12,14 @@ import logging
 from collections.abc import AsyncIterable, Callable, Sequence
 from typing import Any, Final, Protocol
 
-from ...core.errors import StorageTimeout, StorageUnavailable, TreadleError
+from ...core.errors import MissingExtra, StorageTimeout, StorageUnavailable, TreadleError
 from ...ports import ReadOnlyChoice
 from .talk import BadValue, Taken
 
 try:
     import asyncpg  # type: ignore[import-untyped]
 except ImportError as missing:
-    raise ImportError("the PostgreSQL storage needs asyncpg: pip install 'treadle[postgres]'") from missing
+    raise MissingExtra("the PostgreSQL storage", "asyncpg", "postgres") from missing
 
 # The hot path calls functions, in a line each. What is longer looks for something, and is planned anew each time: when
 # a prepared statement runs for the sixth time, the server may settle for one plan for all values, which reads a million
