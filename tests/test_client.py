@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -36,6 +36,7 @@ from treadle.hooks import Hooks
 from treadle.ports import Applied, Inserted, Lane, Storage, Want
 from treadle.storages.memory import MemoryStorage
 from treadle.testing.clock import FakeClock
+from treadle.testing.simulation.loop import SimLoop
 
 pytestmark = pytest.mark.anyio
 
@@ -282,6 +283,60 @@ async def test_an_insert_is_tried_four_times(client: Client, storage: Unsteady, 
     with pytest.raises(StorageUnavailable):
         await client.enqueue(a_call())
     assert len(sleeps) == 6
+
+
+class Stuck(MemoryStorage):
+    """Keeps each call for so many seconds of the loop's time, and then gives up, as a storage behind a lock does."""
+
+    def __init__(self, *seconds: float) -> None:
+        super().__init__(FakeClock())
+        self.seconds = list(seconds)
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        await asyncio.sleep(self.seconds.pop(0))
+        raise StorageTimeout("locked")
+
+
+@pytest.mark.parametrize(
+    ("tries", "end"),
+    [
+        ((10.0, 10.0, 10.0, 10.0), 10.0),  # was 41.4: each try had a deadline of its own
+        ((4.0, 10.0, 10.0), 10.0),  # the second try is cut short
+        ((9.95, 10.0), 9.95),  # no time is left for a pause and a try
+        ((0.0, 0.0, 0.0, 0.0), 1.4),
+    ],
+)
+def test_all_tries_of_an_enqueue_share_one_deadline(tries: tuple[float, ...], end: float) -> None:
+    """An insert against a locked SQLite file waited for the call deadline of 10 s, and the client repeated it three
+    times: the caller heard of the lock after 41 s."""
+    loop = SimLoop("one deadline")
+    try:
+        with pytest.raises(StorageTimeout, match="locked"):
+            loop.run_until_complete(Client(Kept(Stuck(*tries))).enqueue(a_call()))
+        assert loop.time() == pytest.approx(end)
+    finally:
+        loop.close()
+
+
+def test_a_thread_that_waits_has_the_same_deadline_over_all_tries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first try waits in the caller's thread, the others on a loop: what the first took counts for those."""
+    passed = 0.0
+
+    class StuckThread(Stuck):
+        def insert_sync(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+            nonlocal passed
+            passed += 7.0
+            raise StorageTimeout("locked")
+
+    monkeypatch.setattr("treadle.client.time.monotonic", lambda: passed)
+    loop = SimLoop("one deadline")
+    keeper = Looped(StuckThread(10.0, 10.0, 10.0), loop.run_until_complete)
+    try:
+        with pytest.raises(StorageTimeout, match="locked"):
+            Client(keeper).enqueue_sync(a_call())
+        assert loop.time() == pytest.approx(3.0)
+    finally:
+        loop.close()
 
 
 async def test_a_lost_answer_does_not_double_a_job(client: Client, storage: Unsteady) -> None:
@@ -568,13 +623,14 @@ async def test_memory_takes_part_in_no_transaction() -> None:
 class Looped(Kept):
     """Notes what is run on a loop."""
 
-    def __init__(self, storage: Storage) -> None:
+    def __init__(self, storage: Storage, run: Callable[[Coroutine[Any, Any, Any]], Any] = asyncio.run) -> None:
         super().__init__(storage)
         self.runs = 0
+        self._run = run
 
     def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
         self.runs += 1
-        return asyncio.run(work)
+        return self._run(work)
 
 
 class Waiting(MemoryStorage):

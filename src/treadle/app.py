@@ -131,7 +131,7 @@ class App(Registry, Watching):
         # Dropped without a word, an app still lets go of its threads. The Keep knows nothing of the app.
         weakref.finalize(self, Keep.let_go, self._keeper).atexit = False
         _apps.add(self)
-        self.client = Client(self._keeper, router=router, hooks=self.hooks)
+        self.client = Client(self._keeper, router=router, hooks=self.hooks, deadline=self.timing.call)
         for command, table in config.commands.items():
             self._declare_command(command, table)
 

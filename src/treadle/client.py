@@ -1,7 +1,9 @@
 """Client: makes jobs of Calls and sends them, waits for their end, cancels them.
 
 Ids are made here, before anything is sent. So an insert whose answer was lost can be repeated, and is: after 100 ms,
-300 ms and 1 s. What is refused (a payload, a name, an option) is refused before anything is written.
+300 ms and 1 s, as long as all tries together stay within the deadline of one call (setting `call`, 10 s): a storage
+that kept a call for so long is not asked again. What is refused (a payload, a name, an option) is refused before
+anything is written.
 
 The storage is asked through a Keeper, which opens it when it is first needed. A storage serves any number of event
 loops, so every call runs on its caller's own loop. The `_sync` twins have a loop elsewhere, that of the Portal, or none
@@ -124,11 +126,14 @@ class Client(Replying):
         *,
         router: Router | None = None,
         hooks: Hooks | None = None,
+        deadline: float = 10.0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
+        """`deadline`: seconds for all tries of a call together, with the pauses between them."""
         self._keeper = keeper
         self._route = _routing(router)
         self._hooks = hooks or Hooks()
+        self._deadline = deadline
         self._sleep = sleep
         self._waiters = _Waiters()
         self.broker = Broker(self.ask)
@@ -256,11 +261,7 @@ class Client(Replying):
         ]
 
     async def _insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        try:
-            storage = self._keeper.current or await self._keeper.open()
-            inserted = await storage.insert(jobs)
-        except StorageUnavailable:
-            inserted = await self._insert_again(jobs)
+        inserted = await self.ask(lambda storage: storage.insert(jobs))
         self._count_all(jobs, inserted)
         if self._hooks.enqueued:
             for job, each in zip(jobs, inserted, strict=True):
@@ -268,19 +269,17 @@ class Client(Replying):
                     self._hooks.tell("enqueued", _as_job(job))
         return inserted
 
-    async def _insert_again(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
-        await self._sleep(PAUSES[0])
-        return await self.ask(lambda storage: storage.insert(jobs), PAUSES[1:])
-
     def _insert_sync(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
         """In this thread, where the storage can be waited for without an event loop. Hooks may need one."""
         storage = self._keeper.current
         if storage is None or not storage.capabilities.waits or self._hooks.enqueued or _is_on_loop():
             return self.run_sync(self._insert(jobs))
+        begun = time.monotonic()
         try:
             inserted = storage.insert_sync(jobs)
-        except StorageUnavailable:
-            inserted = self.run_sync(self._insert_again(jobs))
+        except StorageUnavailable as error:
+            left = self._deadline - (time.monotonic() - begun)
+            inserted = self.run_sync(self._ask_again(lambda it: it.insert(jobs), PAUSES, left, error))
         self._count_all(jobs, inserted)
         return inserted
 
@@ -327,12 +326,37 @@ class Client(Replying):
 
     async def ask(self, verb: Callable[[Storage], Awaitable[T]], pauses: Sequence[float] = PAUSES) -> T:
         """One verb of the storage, repeated while the storage is away: any of them may be sent again."""
+        now = asyncio.get_running_loop().time
+        begun = now()
+        try:
+            return await verb(self._keeper.current or await self._keeper.open())
+        except StorageUnavailable as error:
+            first = error
+        return await self._ask_again(verb, pauses, self._deadline - (now() - begun), first)
+
+    async def _ask_again(
+        self, verb: Callable[[Storage], Awaitable[T]], pauses: Sequence[float], left: float, error: StorageUnavailable
+    ) -> T:
+        """The first try failed, and `left` seconds remain for all others. Each storage call has a deadline of its own:
+        four of them in a row would keep the caller for four deadlines."""
+        now = asyncio.get_running_loop().time
+        until = now() + left
         for pause in pauses:
+            if now() + pause >= until:
+                break
+            await self._sleep(pause)
+            limit = asyncio.timeout_at(until)
             try:
-                return await verb(self._keeper.current or await self._keeper.open())
-            except StorageUnavailable:
-                await self._sleep(pause)
-        return await verb(self._keeper.current or await self._keeper.open())
+                async with limit:
+                    return await verb(self._keeper.current or await self._keeper.open())
+            except StorageUnavailable as again:
+                error = again
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                said = f"no answer within {words(self._deadline)} and several tries; the outcome is unknown"
+                raise StorageTimeout(f"{said} (before: {error})") from error
+        raise error
 
     def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
         return self._keeper.run_sync(work)

@@ -43,6 +43,50 @@ def test_the_id_is_printed_and_the_database_made(treadle: Treadle, store: Store)
     assert (job.task, job.queue, job.args, job.state) == ("shop.welcome", "mail", {"user_id": 42}, "ready")
 
 
+def test_a_database_that_enqueue_creates_is_named(treadle: Treadle, folder: Path) -> None:
+    """In a wrong working directory `treadle enqueue` made a new, empty database without a word, and the job in it was
+    never run: the workers serve another file."""
+    first, second = treadle("enqueue", "shop.welcome", "user_id=42"), treadle("enqueue", "shop.welcome", "user_id=43")
+    assert first.err == (
+        f"new database {folder}/treadle.db: no file was there (TREADLE_URL or --url names another one)\n"
+    )
+    assert second.err == ""
+
+
+def test_a_refused_enqueue_creates_no_database(treadle: Treadle, folder: Path) -> None:
+    """The command opened the storage before it looked at the options: a typo left an empty database behind."""
+    assert treadle("enqueue", "shop.welcome", "--debounce", "5s", "--delay", "1m").code == 2
+    assert list(folder.iterdir()) == []
+
+
+def test_a_database_that_schedules_add_creates_is_named(treadle: Treadle, folder: Path) -> None:
+    add = ("schedules", "add", "--yes", "nightly", "0 4 * * *", "shop.welcome", "user_id=1")
+    assert f"new database {folder}/treadle.db" in treadle(*add).err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("jobs", "find"),
+        ("jobs", "failures"),
+        ("queues", "list"),
+        ("pods", "list"),
+        ("schedules", "list"),
+        ("stats",),
+        ("top", "--once"),
+        ("doctor",),
+        ("web",),
+    ],
+)
+def test_a_command_that_only_looks_creates_no_database(
+    command: tuple[str, ...], treadle: Treadle, folder: Path
+) -> None:
+    ran = treadle(*command)
+    assert ran.code != 0
+    assert "no such database" in ran.out + ran.err
+    assert list(folder.iterdir()) == []
+
+
 def test_every_option_arrives(treadle: Treadle, store: Store) -> None:
     own = str(uuid.uuid4())
     ran = treadle(

@@ -76,6 +76,14 @@ def test_what_is_asked_for_is_handed_on(treadle: Treadle, shop: str, started: di
     assert "shop.welcome" in started["app"].tasks
 
 
+def test_a_database_that_a_worker_creates_is_logged(
+    treadle: Treadle, shop: str, started: dict[str, Any], folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(Started):
+        treadle("worker", "-A", shop, "-q", "mail")
+    assert f"new database {folder}/treadle.db: no file was there" in caplog.text
+
+
 def test_the_queues_may_come_from_environment_or_file(
     treadle: Treadle, shop: str, started: dict[str, Any], monkeypatch: pytest.MonkeyPatch, folder: Path
 ) -> None:

@@ -72,6 +72,8 @@ def dev(
         while marks(files()) == before:  # a file that is new may be what was missing
             time.sleep(EVERY)
         return start_anew(line)
+    if created := target.creation(app.url):
+        call.out.say(created)
     found = asyncio.run(_run(call, config, app, queues, None if no_reload else Watch(settings, before), again))
     if found is None:
         return DONE

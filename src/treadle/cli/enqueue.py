@@ -100,8 +100,11 @@ async def _enqueue(
     wait: bool,
     timeout: float | None,
 ) -> None:
-    async with app:
-        handle = await ask()
+    created = target.creation(app.url)
+    try:
+        handle = await ask()  # opens the app, but only for arguments that are accepted: a typo creates no database
+        if created:
+            call.out.say(created)
         if remark:
             call.out.warn(remark)
         if handle.outcome == "kept":
@@ -124,6 +127,8 @@ async def _enqueue(
             call.out.data(said if unkept is None else said | {"warning": f"{payload.NOT_KEPT}{unkept.reason}"})
         else:
             call.out.line(json.dumps(result, ensure_ascii=False, default=str))
+    finally:
+        await app.close()
 
 
 async def _result(handle: Handle[Any], timeout: float | None) -> tuple[Any, ResultNotKept | None]:

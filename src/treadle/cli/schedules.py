@@ -11,7 +11,7 @@ import click
 from ..config import Config
 from ..core import duration, names
 from ..core.schedule import MISFIRES, MOST_CATCH_UP, OVERLAPS
-from . import shared
+from . import shared, target
 from .command import Invocation, Verbs
 from .confirm import confirm
 from .params import DURATION, QUEUE, REASON, Read
@@ -144,6 +144,8 @@ def add(
                 raise click.UsageError(str(error)) from error
 
     _confirm(call, config, f"add schedule {name}", yes, env)
+    if created := target.creation(app.url):
+        call.out.say(created)
     _say(call, asyncio.run(work()), _added)
 
 

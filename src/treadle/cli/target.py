@@ -86,6 +86,15 @@ def must_exist(url: str) -> None:
         raise StorageUnavailable(f"{path} has no Treadle tables (from {masked(url)}); {remedy}")
 
 
+def creation(url: str) -> str:
+    """What to say if a command opens this URL and so creates a SQLite file: in a wrong working directory that is a
+    new, empty one, which no worker serves. Empty if the file is there; to be asked before the storage is opened."""
+    path = sqlite_path(url)
+    if path is None or path.exists():
+        return ""
+    return f"new database {path.absolute()}: no file was there (TREADLE_URL or --url names another one)"
+
+
 def _is_without_tables(path: Path) -> bool:
     """A database of somebody else's, or an empty one: to open it as ours would put our tables into it."""
     import sqlite3

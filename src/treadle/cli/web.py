@@ -102,6 +102,8 @@ def web(
     serving = server(made, where, config.web_port, proxies=trusted, cert=tls_cert, key=tls_key)
 
     async def run() -> None:
+        if created := target.creation(app.url):
+            call.out.say(created)
         try:
             await app.open()
             if not config.web_read_only and not await app.storage.is_writable():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import os
 import sys
 from typing import NoReturn
@@ -89,6 +90,8 @@ def _serve(call: Invocation, config: Config, burst: bool, web: str | None, leads
 
     app = target.load_app(config)
     logs.configure(config.log_level, config.log_format)
+    if created := target.creation(app.url):
+        logging.getLogger("treadle.main").info("%s", created)
     app.heed(config.queues)
     if web is not None and "web" not in config.disable:
         from .web import beside
