@@ -30,6 +30,7 @@ CHOSEN: dict[str, tuple[str, object]] = {
     "pod_slots": ("20", 20),
     "batch": ("64", 64),
     "threads": ("3", 3),
+    "max_threads": ("40", 40),
     "children": ("2", 2),
     "child_calls": ("50", 50),
     "child_memory": ("1GiB", 1 << 30),

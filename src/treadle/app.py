@@ -41,7 +41,7 @@ from . import config as settings
 from .client import Client, Router
 from .config import Limits, Timing
 from .context import Call, Door, Handle, Options, amend
-from .core import catalog, names, payload
+from .core import catalog, demand, names, payload
 from .core import limit as limiting
 from .core import settings as checked_settings
 from .core.demand import Portion
@@ -610,7 +610,9 @@ class App(Registry, Watching):
             grace=(timing or self.timing).cancel_grace,
         )
         named = self.config if self.name is None else msgspec.structs.replace(self.config, worker_prefix=self.name)
-        here: dict[str, Executor] = {"async": AsyncExecutor(), "thread": ThreadExecutor(limits.threads)}
+        slots = sum(queues.values()) if limits.pod_slots is None else min(sum(queues.values()), limits.pod_slots)
+        threads = demand.threads(slots, given=limits.threads, most=limits.max_threads, spare=limits.abandoned)
+        here: dict[str, Executor] = {"async": AsyncExecutor(), "thread": ThreadExecutor(threads)}
         return Pod(
             storage=self.storage,
             registry=self,
@@ -618,7 +620,7 @@ class App(Registry, Watching):
                 **here,
                 "process": pool(tasks=lambda: self._run_by({"process"}), size=limits.children)
                 if children
-                else InlineExecutor(limits.threads),
+                else InlineExecutor(threads),
                 **executors_of(self, grace=(timing or self.timing).cancel_grace * 0.8),
                 **batches_of(self, here, queues, pod_slots=limits.pod_slots, queue_of=self.client.queue_of),
             },

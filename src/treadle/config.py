@@ -69,7 +69,8 @@ class Limits:
 
     slots: int = 50  # per queue, where the queue list names no number
     batch: int = 512  # jobs a turn
-    threads: int | None = None  # None: min(32, cpus + 4)
+    threads: int | None = None  # for `def` tasks; None: as many as the pod has slots, up to `max_threads`
+    max_threads: int = 100
     pod_slots: int | None = None  # over all queues of a pod; None: each queue has its own, and no more is said
     children: int | None = None  # child processes; None: as many as there are processors
     child_calls: int = 1000  # after so many calls a child process gives way to a new one
@@ -419,7 +420,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("slots", "places per queue in one pod, where the queue list names no number", _count, Limits().slots),
     Setting("pod_slots", "places over all queues of one pod, shared by the queues' `min` and `weight`", _count),
     Setting("batch", "how many jobs one turn takes at most", _count, Limits().batch),
-    Setting("threads", "how many `def` tasks run at once; unset: min(32, cpus + 4)", _count),
+    Setting("threads", "how many `def` tasks run at once; unset: as many as the slots, up to `max_threads`", _count),
+    Setting("max_threads", "where `threads` is unset: how many there are at most", _count, Limits().max_threads),
     Setting("children", 'child processes for tasks with `executor="process"`; unset: one for each processor', _count),
     Setting("child_calls", "after so many calls a child process gives way to a new one", _count, Limits().child_calls),
     Setting("child_memory", "a child process that has grown to so much gives way to a new one: `1GiB`", _size),

@@ -209,7 +209,10 @@ def test_at_boot_a_worker_says_in_one_line_what_it_is(folder: Path, worker: Call
     (folder / "treadle.toml").write_text('worker_prefix = "web"\nworker_version = "2026.11"\nworker_id = "a1f3"\n')
     process = worker("--burst")
     line = process.until("treadle.pod: pod")
-    own = f"pod web-worker-2026.11-a1f3 · treadle {__version__} · queues mail:50 · 3 tasks · pid {process.child.pid}"
+    own = (
+        f"pod web-worker-2026.11-a1f3 · treadle {__version__} · queues mail:50 · 50 threads · 3 tasks · "
+        f"pid {process.child.pid}"
+    )
     assert line.rstrip().endswith(own)
 
 

@@ -6,7 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.core.demand import Ask, Group, Portion, Room, first_pause, is_alone, most, plan, rest, share, within
+from treadle.core.demand import (
+    Ask,
+    Group,
+    Portion,
+    Room,
+    first_pause,
+    is_alone,
+    most,
+    plan,
+    rest,
+    share,
+    threads,
+    within,
+)
 from treadle.core.queue import Queue
 
 A, B = frozenset({"a"}), frozenset({"b"})
@@ -183,3 +196,15 @@ def test_where_there_are_second_turns_each_takes_half_of_the_slots() -> None:
     assert most(500, 199, 100, alone=True) == 500
     assert most(500, 500, None, alone=True) == 500
     assert most(500, 500, 100, alone=False) == 500
+
+
+@pytest.mark.parametrize(
+    ("slots", "given", "expected"),
+    [(40, None, 40), (300, None, 100), (2, None, 10), (40, 3, 3), (2, 300, 300)],
+)
+def test_threads_follow_the_slots_unless_a_number_was_given(slots: int, given: int | None, expected: int) -> None:
+    assert threads(slots, given=given, most=100, spare=10) == expected
+
+
+def test_spare_threads_are_no_more_than_there_may_be_at_all() -> None:
+    assert threads(2, given=None, most=5, spare=10) == 5

@@ -40,7 +40,12 @@ from .params import DURATION
 @click.option("--processes", type=click.IntRange(1), default=1, metavar="N", help="Several processes, one parent.")
 @click.option("--burst", is_flag=True, help="Drain what is due, then end.")
 @click.option("--grace", type=DURATION, help="How long running jobs may take to end at a stop. Default 25s.")
-@click.option("--threads", type=int, metavar="N", help="How many `def` tasks run at once.")
+@click.option(
+    "--threads",
+    type=int,
+    metavar="N",
+    help="How many `def` tasks run at once. Default: as many as the slots, up to 100.",
+)
 @click.option("--children", type=int, metavar="N", help='How many executor="process" tasks run at once.')
 @click.option("--health", metavar="ADDR", help="Answer /healthz, /readyz and /metrics there: 127.0.0.1:9464.")
 @click.option(

@@ -70,6 +70,15 @@ def most(batch: int, slots: int, overlap: int | None, *, alone: bool) -> int:
     return min(batch, slots // 2) if has_second else batch
 
 
+def threads(slots: int, *, given: int | None, most: int, spare: int) -> int:
+    """How many threads a pod may have for plain functions: as many as it has slots, unless a number was given.
+
+    A run that was given up frees its slot, and its thread stays taken. So a pod of few slots has at least `spare`
+    threads, the number of given-up runs that a worker bears: else one stuck thread would end a worker of one slot. No
+    more run at once for that, and a thread that is never needed is never started."""
+    return given or min(most, max(slots, spare))
+
+
 def share(queue: Queue | None, serving: int, given: int | None = None) -> int | None:
     """This pod's part of the cluster-wide total: what the Balancer has given it, else a fair part, rounded up, so that
     the whole total is used, and never the whole total for a pod that has just come. `serving` pods have a part in it.

@@ -16,7 +16,7 @@ class InlineExecutor:
     cancels = True
     asks = False
 
-    def __init__(self, size: int | None = None) -> None:
+    def __init__(self, size: int) -> None:
         self._threads = ThreadExecutor(size)
 
     def places(self) -> int | None:

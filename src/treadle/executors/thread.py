@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import os
 import queue
 import threading
 from collections.abc import Callable
@@ -28,8 +27,8 @@ class ThreadExecutor:
     cancels = False
     asks = False
 
-    def __init__(self, size: int | None = None) -> None:
-        self.size = size or min(32, (os.cpu_count() or 1) + 4)
+    def __init__(self, size: int) -> None:
+        self.size = size  # a thread is started when a call finds none idle
         self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._threads = 0
         self._busy = 0  # counted on the loop's side, so that a place is taken the moment it is given

@@ -182,7 +182,7 @@ class Pod:
         queues = ", ".join(f"{name}:{slots}" for name, slots in self._queues.items())
         tasks = len(self._registry.tasks)
         return (
-            f"pod {self.label} · treadle {self.version} · queues {queues} · "
+            f"pod {self.label} · treadle {self.version} · queues {queues} · {self.threads} threads · "
             f"{tasks} task{'' if tasks == 1 else 's'} · pid {os.getpid()}"
         )
 
@@ -202,6 +202,12 @@ class Pod:
             lease=self.timing.lease,
             beat=self.timing.beat,
         )
+
+    @property
+    def threads(self) -> int:
+        """How many plain functions run at once."""
+        size: int = getattr(self._executors.get("thread"), "size", 0)
+        return size if self.limits.threads is not None else min(size, self.roster.slots)
 
     @property
     def children(self) -> int:
