@@ -156,6 +156,13 @@ class Turner:
         self._hungry.update(self._roster.queues)
         self._nudged.set()
 
+    def look_now(self) -> None:
+        """Look for work at once, outside the pace of a stream; `idle` says when none is left. For a test, whose clock
+        stands still meanwhile."""
+        self._pace = pacing.Pace()
+        self.idle.clear()
+        self.wake()
+
     def finished(self, run: Run, outcome: Outcome) -> None:
         """A run has ended (or was given up): its Change rides with the next turn."""
         run.done = True

@@ -112,6 +112,7 @@ class MemoryStorage(
         self._clock: Clock = clock or SystemClock()
         self._lock = threading.RLock()
         self._rows: dict[str, _Row] = {}
+        self._live: dict[str, _Row] = {}  # those of them that had not ended when `_live_rows` last looked
         self._keys: dict[str, str] = {}  # unique key → id of the live job that holds it
         self._held: dict[str, tuple[str, float]] = {}  # key held by a success → (its id, until when)
         self._queues: dict[str, Queue] = {}
@@ -192,13 +193,22 @@ class MemoryStorage(
             reason=new.reason,
             unique_key=key,
         )
-        row = _Row(job, next(self._seq))
-        self._rows[new.id] = row
+        self._add_row(_Row(job, next(self._seq)))
         if new.unique is not None and new.unique.include_succeeded and new.unique.period is not None:
             assert key is not None
             self._held[key] = (new.id, unique.period_end(new.unique.period, now))
         self._queues.setdefault(new.queue, Queue(name=new.queue))
         return Inserted(new.id, "inserted")
+
+    def _add_row(self, row: _Row) -> None:
+        self._rows[row.job.id] = self._live[row.job.id] = row
+
+    def _live_rows(self) -> list[_Row]:
+        """The rows of jobs that have not ended: a claim must not cost more with every job that has."""
+        over = [id for id, row in self._live.items() if row.job.state in TERMINAL or self._rows.get(id) is not row]
+        for id in over:
+            del self._live[id]
+        return list(self._live.values())
 
     def _holder(self, key: str, now: float) -> str | None:
         if (live := self._keys.get(key)) is not None:
@@ -274,7 +284,7 @@ class MemoryStorage(
     def _due_rows(self, queue: str, now: float) -> list[_Row]:
         return [
             row
-            for row in self._rows.values()
+            for row in self._live_rows()
             if row.job.queue == queue and row.job.state in CLAIMABLE and row.job.run_at <= now
         ]
 
@@ -282,7 +292,7 @@ class MemoryStorage(
         tasks = frozenset[str]().union(*(lane.tasks for lane in want.lanes))
         return [
             row.job.run_at
-            for row in self._rows.values()
+            for row in self._live_rows()
             if row.job.queue == want.queue
             and row.job.state in CLAIMABLE
             and row.job.run_at > now
@@ -369,6 +379,8 @@ class MemoryStorage(
         if any(new.id in self._rows for new in change.follow_ups):
             return Applied(False, state=job.state, error="a follow-up's id is taken")
         row.job = self._changed(job, change, now)
+        if change.to in LIVE:
+            self._live[job.id] = row  # a revived job had ended
         if key is not None:
             if change.to in TERMINAL:
                 self._keys.pop(key, None)

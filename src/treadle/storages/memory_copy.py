@@ -100,12 +100,15 @@ class MemoryCopy:
         place = record.get("seq")
         if place is None or place in taken:
             place = max(taken, default=0) + 1
-        self._rows[job.id] = self._a_row(job, place, record.get("finished_token"))
+        self._add_row(self._a_row(job, place, record.get("finished_token")))
         self._seq = itertools.count(max([place, *taken]) + 1)
         self._queues.setdefault(job.queue, Queue(name=job.queue))
         return Loaded("written")
 
     def _a_row(self, job: Job, seq: int, finished_token: str | None) -> Any:
+        raise NotImplementedError
+
+    def _add_row(self, row: Any) -> None:
         raise NotImplementedError
 
 
