@@ -403,6 +403,43 @@ async def test_a_result_that_does_not_come_in_time_is_a_timeout_and_the_job_goes
     assert (await handle.status()).state == "ready"
 
 
+async def test_a_timeout_says_what_stands_in_the_way(client: Client, storage: Unsteady) -> None:
+    """It said that the job goes on, where nothing would ever have run it."""
+    handle = await client.enqueue(a_call())
+    with pytest.raises(
+        ResultTimeout, match=r"it goes on\. ready: no worker is running \(treadle worker --queues default"
+    ):
+        await handle.result(timeout=0)
+    await storage.apply([QueueChange(name="default", paused=True, pause_reason="holiday")])
+    with pytest.raises(ResultTimeout, match=r"queue default is paused.*holiday.*no worker is running"):
+        await handle.result(timeout=0)
+
+
+async def test_a_timeout_says_the_last_error_and_the_next_attempt(client: Client, storage: Unsteady) -> None:
+    handle = await client.enqueue(a_call(max_attempts=3))
+    await finish(storage, Raised(a_failure("no such user")))
+    with pytest.raises(ResultTimeout, match=r"scheduled: due in .* attempt 2 of 3.*ValueError: no such user"):
+        await handle.result(timeout=0)
+
+
+async def test_what_cannot_be_explained_hides_no_timeout(
+    client: Client, storage: Unsteady, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = await client.enqueue(a_call())
+
+    async def hangs() -> Any:
+        await asyncio.Event().wait()
+
+    async def breaks() -> Any:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("treadle.client.EXPLAINED_WITHIN", 0.01)
+    for pods in (hangs, breaks):
+        monkeypatch.setattr(storage, "pods", pods)
+        with pytest.raises(ResultTimeout, match=r"it goes on$"):
+            await handle.result(timeout=0)
+
+
 async def test_a_failed_job_raises_with_its_kind_and_error(client: Client, storage: Unsteady) -> None:
     handle = await client.enqueue(a_call(max_attempts=1))
     await finish(storage, Raised(a_failure("no such user")))

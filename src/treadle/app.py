@@ -40,13 +40,14 @@ from msgspec import UNSET, UnsetType
 from . import config as settings
 from .client import Client, Router
 from .config import Limits, Timing
-from .context import Call, Door, Handle, Options, amend
+from .context import Call, Door, Handle, Options, amend, plain_result
 from .core import catalog, demand, names, payload
 from .core import limit as limiting
 from .core import settings as checked_settings
 from .core.demand import Portion
 from .core.duration import Duration
 from .core.errors import ConfigError, StorageUnavailable
+from .core.job import Job
 from .core.logline import LEVELS, Level
 from .core.partition import Partitions
 from .core.pod import Descriptor
@@ -446,6 +447,15 @@ class App(Registry, Watching):
 
     def enqueue_many_sync(self, calls: Iterable[Call[R]], *, within: object = None) -> list[Handle[R]]:
         return self.client.enqueue_many_sync(calls, within=within)
+
+    def handle(self, id: str) -> Handle[Any]:
+        """A handle for a job, made of its id: `await app.handle(id).result(timeout="10s")`. If the code of its task is
+        here, the result is of the type that the task returns; `task.handle(id)` is typed with it."""
+        return Handle(id, None, self.client, chosen_by=self._result_decoder)
+
+    def _result_decoder(self, job: Job) -> Callable[[str | None], Any]:
+        task = self.find(job.task)
+        return plain_result if task is None else task.decode_result
 
     def named(self, task: str, args: Mapping[str, object] | None = None, /, **options: Any) -> Call[Any]:
         """A request for a job by the name of its task, for `enqueue_many`; options as for `enqueue`."""

@@ -20,15 +20,25 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import (
+    AsyncGenerator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec.structs import replace
 
 from .broker import Broker
-from .context import Call, CancelAnswer, EnqueueOutcome, Handle, Options
+from .context import Call, CancelAnswer, EnqueueOutcome, Handle, Options, current_job
 from .core import ids, lifecycle, names, unique
 from .core import limit as limiting
 from .core.duration import Duration, seconds, words
@@ -56,6 +66,9 @@ PAUSES: Final = (0.1, 0.3, 1.0)
 # Each round of a race with the job's own life ends with a newer state; nobody loses so often.
 MOST_ROUNDS: Final = 10
 _DRAWN_AHEAD: Final = 256
+EXPLAINED_WITHIN: Final = 1.0
+FIRST_LOOK: Final = 2.0  # after so long, a run that waits for its own queue looks whether that is full
+LONGEST_LOOK: Final = 60.0
 
 
 class Keeper(Protocol):
@@ -388,20 +401,64 @@ class Client(Replying):
 
         return explanation_view(explain(await self.ask(lambda storage: gather(storage, job_id))))
 
-    async def wait_for_end(self, job_id: str, timeout: Duration | None) -> Job:
-        """The job, once it has ended. A wake in this process ends the wait; what other processes do, polling finds."""
+    async def wait_for_end(self, job_id: str, timeout: Duration | None, waiter: Job | None = None) -> Job:
+        """The job, once it has ended. A wake in this process ends the wait; what other processes do, polling finds.
+        `waiter` is the running job that waits for it, where the caller's context does not tell."""
         limit = None if timeout is None else seconds(timeout, "timeout")
         job = await self.get(job_id)
         if job.state in TERMINAL:
             return job
+        waiter = waiter or current_job.get()
         storage = self._keeper.current or await self._keeper.open()
         with self._waiters.waiting(storage, job_id) as ended:
             try:
-                async with asyncio.timeout(limit):
+                async with asyncio.timeout(limit), self._warning_of_own_queue(job, waiter):
                     return await self._poll(job_id, ended)
             except TimeoutError:
-                said = words(limit or 0.0)
-                raise ResultTimeout(f"job {job_id} did not end within {said}; it goes on") from None
+                why = await self._why(job_id, waiter)
+                text = f"job {job_id} did not end within {words(limit or 0.0)}; it goes on"
+                raise ResultTimeout(f"{text}. {why}" if why else text) from None
+
+    async def _why(self, job_id: str, waiter: Job | None) -> str:
+        """Why a job has not ended, in a line; empty if that cannot be read within a second."""
+        from .core.explain import in_a_line
+        from .evidence import gather
+
+        try:
+            async with asyncio.timeout(EXPLAINED_WITHIN):
+                return in_a_line(replace(await gather(await self._ready(), job_id), waiter=waiter))
+        except Exception as error:
+            log.debug("job %s: why it has not ended cannot be read: %r", job_id, error)
+            return ""
+
+    @asynccontextmanager
+    async def _warning_of_own_queue(self, job: Job, waiter: Job | None) -> AsyncGenerator[None]:
+        """While a run waits for a job of its own queue, look whether it holds the slot that the job needs."""
+        if waiter is None or waiter.queue != job.queue:
+            yield
+            return
+        watch = asyncio.create_task(self._warn_of_own_queue(job.id, waiter))
+        try:
+            yield
+        finally:
+            watch.cancel()
+
+    async def _warn_of_own_queue(self, job_id: str, waiter: Job) -> None:
+        from .core.explain import explain, waits_in_own_queue
+        from .evidence import gather
+
+        pause = FIRST_LOOK
+        while True:
+            await asyncio.sleep(pause)
+            pause = min(LONGEST_LOOK, pause * 2)
+            try:
+                evidence = replace(await gather(await self._ready(), job_id), waiter=waiter)
+            except Exception as error:
+                log.debug("job %s: what it waits behind cannot be read: %r", job_id, error)
+                continue
+            if text := waits_in_own_queue(explain(evidence)):
+                log.warning("job %s: %s", waiter.id, text)
+                return
 
     async def _poll(self, job_id: str, ended: asyncio.Event) -> Job:
         pause = FIRST_POLL

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
 
@@ -43,6 +44,9 @@ EnqueueOutcome = Literal["inserted", "duplicate", "replaced", "kept"]
 CancelAnswer = Literal["cancelled", "asked", "too late", "not found"]
 
 PARENT = "treadle:parent"
+
+current_job: ContextVar[Job | None] = ContextVar("treadle_job", default=None)
+"""The job whose task is running here, None elsewhere: log filters read it, and waits for results do."""
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -173,7 +177,7 @@ class Call(Generic[R_co]):
         self.task = task
         self.args = args
         self.options = options
-        self.decode_result: Callable[[str | None], R_co] = decode_result or _plain_result
+        self.decode_result: Callable[[str | None], R_co] = decode_result or plain_result
 
     def __repr__(self) -> str:
         return f"<Call of {self.task}>"  # no arguments: they may be secret
@@ -189,7 +193,7 @@ class Door(Asked, Protocol):
     def enqueue_sync(self, call: Call[R]) -> Handle[R]: ...
     async def status(self, job_id: str) -> JobView: ...
     async def explain(self, job_id: str) -> ExplanationView: ...
-    async def wait_for_end(self, job_id: str, timeout: Duration | None) -> Job: ...
+    async def wait_for_end(self, job_id: str, timeout: Duration | None, waiter: Job | None = None) -> Job: ...
     async def cancel(self, job_id: str) -> CancelAnswer: ...
     async def take_tokens(self, scope: str, n: int, wait: float) -> float | None: ...
     async def drain_limit(self, scope: str) -> None: ...
@@ -207,20 +211,29 @@ class Declared(Protocol):
 
 class Handle(Generic[R_co]):
     """A job that was asked for. `id` names the job that stands for the request: with the outcome `duplicate` or
-    `replaced` that is the job which was there already, with `kept` the one that there will be when that has ended."""
+    `replaced` that is the job which was there already, with `kept` the one that there will be when that has ended.
 
-    __slots__ = ("_decode", "_door", "id", "outcome")
+    `app.handle(id)` and `task.handle(id)` make one of a job's id, with no outcome: `chosen_by` then says how the result
+    of the job is decoded."""
+
+    __slots__ = ("_chosen_by", "_decode", "_door", "id", "outcome")
 
     def __init__(
-        self, job_id: str, outcome: EnqueueOutcome, door: Door, decode: Callable[[str | None], R_co] | None = None
+        self,
+        job_id: str,
+        outcome: EnqueueOutcome | None,
+        door: Door,
+        decode: Callable[[str | None], R_co] | None = None,
+        chosen_by: Callable[[Job], Callable[[str | None], R_co]] | None = None,
     ) -> None:
         self.id = job_id
-        self.outcome: EnqueueOutcome = outcome
+        self.outcome: EnqueueOutcome | None = outcome
         self._door = door
-        self._decode: Callable[[str | None], R_co] = decode or _plain_result
+        self._decode: Callable[[str | None], R_co] = decode or plain_result
+        self._chosen_by = chosen_by
 
     def __repr__(self) -> str:
-        return f"<Handle {self.id} {self.outcome}>"
+        return f"<Handle {self.id} {self.outcome or ''}>"
 
     async def status(self) -> JobView:
         """The job as it is now."""
@@ -236,12 +249,15 @@ class Handle(Generic[R_co]):
         Raises JobFailed, JobCancelled or JobNotFound; ResultTimeout if it takes longer than `timeout`, and the job
         goes on; ResultNotKept if the job succeeded, and what its task returned could not be stored.
         """
-        job = await self._door.wait_for_end(self.id, timeout)
+        return self._result_of(await self._door.wait_for_end(self.id, timeout))
+
+    def _result_of(self, job: Job) -> R_co:
         if job.state is State.SUCCEEDED:
             if job.warning is not None and job.result is None:
                 reason = job.warning.removeprefix(payload.NOT_KEPT)
                 raise ResultNotKept(f"job {job.id} ({job.task}) succeeded; its result was not kept: {reason}", reason)
-            return self._decode(job.result)
+            decode = self._decode if self._chosen_by is None else self._chosen_by(job)
+            return decode(job.result)
         last = job.error
         if job.state is State.CANCELLED:
             raise JobCancelled(f"job {job.id} ({job.task}) was cancelled")
@@ -259,13 +275,14 @@ class Handle(Generic[R_co]):
         return self._door.run_sync(self.explain())
 
     def result_sync(self, timeout: Duration | None = None) -> R_co:
-        return self._door.run_sync(self.result(timeout))
+        # The loop that waits does not know whose thread this is.
+        return self._result_of(self._door.run_sync(self._door.wait_for_end(self.id, timeout, current_job.get())))
 
     def cancel_sync(self) -> CancelAnswer:
         return self._door.run_sync(self.cancel())
 
 
-def _plain_result(text: str | None) -> Any:
+def plain_result(text: str | None) -> Any:
     return None if text is None else payload.decode_trusted(text)
 
 
@@ -572,4 +589,15 @@ def as_child(call: Call[R], parent: str) -> Call[R]:
     return Call(call.task, call.args, msgspec.structs.replace(call.options, meta=marked), call.decode_result)
 
 
-__all__ = ["Call", "CancelAnswer", "Context", "Door", "EnqueueOutcome", "Handle", "Options", "amend", "as_child"]
+__all__ = [
+    "Call",
+    "CancelAnswer",
+    "Context",
+    "Door",
+    "EnqueueOutcome",
+    "Handle",
+    "Options",
+    "amend",
+    "as_child",
+    "current_job",
+]

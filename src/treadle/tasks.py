@@ -41,7 +41,7 @@ from .core import catalog, names, payload
 from .core.backoff import Retry
 from .core.duration import Duration, seconds
 from .core.errors import ConfigError
-from .core.job import DEFAULT_TIMEOUT
+from .core.job import DEFAULT_TIMEOUT, Job
 from .core.partition import Partitions
 from .core.size import Size, size
 from .core.unique import Unique
@@ -226,6 +226,16 @@ class Task(Generic[P, R_co]):
         """The same, of arguments as they are stored: by name."""
         self._signature.check(arguments)
         return Call(self.name, payload.encode_arguments(arguments), self.options, self.decode_result)
+
+    def handle(self, id: str) -> Handle[R_co]:
+        """A handle for a job of this task, made of its id: to wait for it, cancel it, explain it. Nothing is read until
+        then; `result()` of a job of another task is a TypeError."""
+        return Handle(id, None, self._home.door(self.name), chosen_by=self._result_decoder)
+
+    def _result_decoder(self, job: Job) -> Callable[[str | None], R_co]:
+        if job.task not in (self.name, *self.aliases):
+            raise TypeError(f"job {job.id} is of task {job.task}, not of {self.name}")
+        return self.decode_result
 
     def decode(self, args_json: str) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Stored arguments as `function` wants them, without the context. PayloadError if they do not fit."""

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.core.explain import Evidence, Explanation, explain
+from treadle.core.explain import Evidence, Explanation, explain, in_a_line, waits_in_own_queue
 from treadle.core.job import ErrorEntry, Job, RetryOverride, State
 from treadle.core.pod import Descriptor, Pod, PodCard, PodStats
 from treadle.core.queue import Queue
@@ -173,6 +173,32 @@ def test_attempts_are_counted_as_the_queues_override_has_them() -> None:
 
 def test_an_aging_queue_says_that_its_order_is_not_the_stored_one() -> None:
     assert "the queue ages" in told(queue=Queue(name="mail", aging=60.0), ahead=2).summary
+
+
+def test_a_job_that_waits_for_its_own_full_queue_is_told_first() -> None:
+    waiter = a_job(id="w", task="outer", state=State.RUNNING, pod="web-1")
+    full: dict[str, Any] = {"running": [waiter], "running_count": 1, "pods": [a_pod(queues={"mail": 1})]}
+    found = told(waiter=waiter, **full)
+    assert codes(found) == ["own-queue", "slots-full"]
+    assert found.blocked
+    assert "job w (outer) waits for it in a slot of the same queue mail" in waits_in_own_queue(found)
+    elsewhere = a_job(id="w", task="outer", state=State.RUNNING, queue="other")
+    for other in ({"waiter": elsewhere, **full}, {"waiter": waiter}, full):
+        found = told(**other)
+        assert "own-queue" not in codes(found)
+        assert waits_in_own_queue(found) == ""
+
+
+def test_the_whole_chain_stands_in_a_line() -> None:
+    failed = (ErrorEntry(attempt=1, kind="error", type="ValueError", message="no such user"),)
+    job = a_job(state=State.SCHEDULED, attempt=1, errors=failed, run_at=NOW + 8)
+    line = in_a_line(Evidence(now=NOW, job=job))
+    assert line.startswith("scheduled: due in 8s at ")
+    assert line.endswith(
+        "no worker is running (treadle worker --queues mail); its last error was ValueError: no such user"
+    )
+    ended = a_job(state=State.FAILED, attempt=1, errors=failed)
+    assert "its last error" not in in_a_line(Evidence(now=NOW, job=ended))
 
 
 def test_the_clusters_limit_is_told_before_the_slots() -> None:

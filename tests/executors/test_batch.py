@@ -13,9 +13,9 @@ import pytest
 
 from treadle import App, BatchContext, Cancel, ConfigError, Context, Fail, Handle, JobFailed, JobView, Registry, Snooze
 from treadle.config import Timing
+from treadle.context import current_job
 from treadle.core.errors import PayloadError
 from treadle.runtime.pod import Pod
-from treadle.runtime.run import current_job
 from treadle.testing.kit import Jobs
 from treadle.web.schema import schema_of
 

@@ -37,6 +37,13 @@ async def calls(ctx: Context) -> None:
     await resize.enqueue_sync("a.png")  # error
 
 
+async def handles() -> None:
+    welcome.handle(42)  # error
+    number: int = await welcome.handle("id").result()  # error
+    await app.handle()  # error
+    print(number)
+
+
 async def options() -> None:
     welcome.using(priority="high")  # error
     welcome.using(prioritty=5)  # error

@@ -107,6 +107,9 @@ async def main(connection: sqlite3.Connection) -> None:
     assert_type(handle, Handle[str])
     assert_type(await handle.result(timeout="10s"), str)
     assert_type((await handle.status()).state, str)
+    assert_type(welcome.handle(handle.id), Handle[str])
+    assert_type(await resize.handle(handle.id).result(timeout="10s"), int)
+    assert_type(app.handle(handle.id), Handle[Any])
     answer = await handle.cancel()
     if answer == "too late":
         ...
@@ -143,6 +146,7 @@ def sync() -> None:
     assert_type(handle.result_sync(timeout=5), str)
     assert_type(with_state.enqueue_sync(User(1), 1, 2, flag=True).result_sync(), User)
     assert_type(with_names.enqueue_sync(User(1), a="b").result_sync(), User)
+    assert_type(welcome.handle(handle.id).result_sync(), str)
     assert_type(resize("a.png", width=5), int)
     assert_type(app.enqueue_many_sync([hello.bind()]), list[Handle[None]])
 

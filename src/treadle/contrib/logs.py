@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from ..runtime.run import current_job
+from ..context import current_job
 
 FIELDS: Final = ("job_id", "task", "queue", "attempt", "reason")
 

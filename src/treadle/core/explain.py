@@ -19,13 +19,16 @@ from msgspec import Struct
 from . import keeping, lifecycle
 from .backoff import Retry
 from .duration import words
-from .job import DEFAULT_MAX_ATTEMPTS, Job, State
+from .job import DEFAULT_MAX_ATTEMPTS, TERMINAL, Job, State
 from .pod import Pod
 from .queue import Queue
 
 # Below this age a ready job has hardly been looked at: a pod that rests looks once a second.
 JUST_NOW: Final = 2.0
 _NAMED: Final = 5
+_MOST_TEXT: Final = 300
+OWN_QUEUE: Final = "own-queue"
+_NO_SLOT: Final = frozenset({"slots-full", "max-workers"})
 
 
 class Cause(Struct, frozen=True, kw_only=True):
@@ -60,6 +63,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     ahead_capped: bool = False
     next_token: float | None = None  # seconds until its queue's rate allows one more claim; None: at once
     slow_claims: str = ""  # what the storage says of old snapshots
+    waiter: Job | None = None  # the running job that waits for this one's result, if it is known
 
 
 def explain(evidence: Evidence) -> Explanation:
@@ -86,10 +90,25 @@ def explain(evidence: Evidence) -> Explanation:
             # What will stand in its way when its time has come is worth knowing today.
             return _answer(job, (first, *_gate(evidence), *_served(evidence)), blocked=False)
         case _:
-            causes = (*_gate(evidence), *_served(evidence), *_full(evidence), *_order(evidence))
+            full = _full(evidence)
+            causes = (*_gate(evidence), *_served(evidence), *_own_queue(evidence, full), *full, *_order(evidence))
             if not causes:
                 causes = (_soon(job, now),)
             return _answer(job, causes, blocked=any(cause.remedy and cause.until is None for cause in causes))
+
+
+def in_a_line(evidence: Evidence) -> str:
+    """The whole chain with its remedies and the last error, for the text of a ResultTimeout."""
+    job, found = evidence.job, explain(evidence)
+    parts = [f"{cause.text} ({cause.remedy})" if cause.remedy else cause.text for cause in found.causes]
+    if (last := job.error) is not None and job.state not in TERMINAL:
+        parts.append(f"its last error was {': '.join(part for part in (last.type, last.message) if part)[:_MOST_TEXT]}")
+    return f"{job.state}: {'; '.join(parts)}"
+
+
+def waits_in_own_queue(explanation: Explanation) -> str:
+    """The words for a job that waits for a result of its own full queue; empty if it does not."""
+    return next((cause.text for cause in explanation.causes if cause.code == OWN_QUEUE), "")
 
 
 def _answer(job: Job, causes: tuple[Cause, ...], *, blocked: bool) -> Explanation:
@@ -239,6 +258,18 @@ def _full(evidence: Evidence) -> tuple[Cause, ...]:
         text = f"queue {job.queue} has used up its rate of {queue.rate:g}/s: the next claim is possible in {wait}"
         return (Cause(code="rate", text=text, until=evidence.now + evidence.next_token),)
     return ()
+
+
+def _own_queue(evidence: Evidence, full: tuple[Cause, ...]) -> tuple[Cause, ...]:
+    """Whether the job that waits for this one holds one of the slots that are missing."""
+    job, waiter = evidence.job, evidence.waiter
+    if waiter is None or waiter.queue != job.queue or not any(each.code in _NO_SLOT for each in full):
+        return ()
+    text = (
+        f"job {waiter.id} ({waiter.task}) waits for it in a slot of the same queue {job.queue}, of which no slot is "
+        "free: if every slot is held by a job that waits so, none of them ends"
+    )
+    return (Cause(code=OWN_QUEUE, text=text, remedy=f"give {job.task} a queue of its own, or use ctx.follow"),)
 
 
 def _knowing(evidence: Evidence) -> list[Pod]:

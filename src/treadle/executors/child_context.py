@@ -78,7 +78,7 @@ class ChildDoor:
 
         return await self._ask("explain", [job_id], ExplanationView)
 
-    async def wait_for_end(self, job_id: str, timeout: Duration | None) -> Job:
+    async def wait_for_end(self, job_id: str, timeout: Duration | None, waiter: Job | None = None) -> Job:
         return await self._ask("wait_for_end", [job_id, timeout], Job)
 
     async def cancel(self, job_id: str) -> CancelAnswer:

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Container, Sequence
 from typing import Final
 
+from ..context import current_job
 from ..core import progress as progressing
 from ..core.errors import ClaimLost, StorageUnavailable
 from ..core.job import Change, Job, State
@@ -29,7 +30,6 @@ from ..core.logline import LogLine, Ring, level_of
 from ..core.progress import Progress, Report, Reported
 from ..joblog import Write, capture
 from ..ports import Storage
-from .run import current_job
 
 log = logging.getLogger("treadle.reporter")
 

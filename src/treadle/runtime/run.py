@@ -27,12 +27,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from contextvars import ContextVar
 from time import perf_counter
 from typing import Any, Literal
 
 from .. import middleware
-from ..context import Context
+from ..context import Context, current_job
 from ..core import answer as answering
 from ..core import payload
 from ..core.job import PAYLOAD_FORMAT, ErrorEntry, Job, NewJob
@@ -68,9 +67,6 @@ from ..trace import entry_of
 
 StopReason = Literal["cancel", "timeout", "shutdown", "lost"]
 NEWER_FORMAT_DELAY = 30.0
-
-current_job: ContextVar[Job | None] = ContextVar("treadle_job", default=None)
-"""The job whose task is running here: log filters read it."""
 
 log = logging.getLogger("treadle.run")
 

@@ -100,11 +100,13 @@ class _Worker:
 
     async def run_due(self) -> None:
         """Run what is due, in queues that come into being meanwhile too."""
-        served: object = None
-        while served != (served := self._storage.queue_versions().keys()):
+        while True:
+            served = self._storage.queue_versions().keys()
             pod = await self._fitting_pod()
             pod.turner.look_now()
             await self._idle(pod)
+            if self._storage.queue_versions().keys() == served:
+                return
 
     async def _idle(self, pod: Pod) -> None:
         """Until nothing is left to do. What is due has been claimed: a batch task has nobody to wait for."""
