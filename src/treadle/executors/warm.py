@@ -319,7 +319,7 @@ async def _do(context: Context[Any], ask: pipe.Ask) -> Any:
         case "insert":
             return await door.insert(msgspec.json.decode(ask.value, type=tuple[NewJob])[0])
         case "wait_for_end":
-            return await door.wait_for_end(*value, waiter=job)
+            return await door.wait_for_end(value[0], value[1], job)
         case verb if verb in _OF_THE_DOOR:
             return await getattr(door, verb)(*value)
         case "flush" | "last_progress" | "saved" as verb if notebook is not None:
