@@ -598,7 +598,7 @@ def test_the_table_is_the_picture_of_the_design() -> None:
         (running, cancelled): {"cancelled"},
         (running, scheduled): {"retried", "snoozed", "throttled", "released", "answered"},
         (running, ready): {"retried", "rescued", "released", "answered"},
-        (running, running): {"cancel_asked"},
+        (running, running): {"cancel_asked", "resolved"},
         (running, waits): {"waits"},
         (waits, ready): {"answered", "retried"},
         (waits, scheduled): {"answered", "retried"},

@@ -8,8 +8,9 @@ import pytest
 
 from treadle.core import lifecycle
 from treadle.core.backoff import Retry, decide, override
-from treadle.core.job import ErrorEntry, Job, RetryOverride, State
+from treadle.core.job import NO_TIMEOUT, ErrorEntry, Job, RetryOverride, State
 from treadle.core.outcome import Raised, Succeeded, TimedOut
+from treadle.core.queue import Queue
 
 MIDDLE = 0.5
 ERROR = ErrorEntry(attempt=1, kind="error", type="ValueError", message="it broke")
@@ -104,3 +105,44 @@ def test_what_the_task_is_told_of_its_attempts() -> None:
     assert lifecycle.most_attempts(a_job(max_attempts=None), Retry(max_attempts=3)) == 3
     assert lifecycle.most_attempts(a_job(), Retry(), RetryOverride(max_attempts=4)) == 4
     assert lifecycle.most_attempts(a_job(pinned=True), Retry(), RetryOverride(max_attempts=4)) == 10
+
+
+# Jobs that were enqueued without their task's code -------------------------------------------------------------------
+
+ONCE = Retry(max_attempts=1)
+
+
+@pytest.mark.parametrize(
+    ("fields", "live", "attempts", "timeout", "deadline"),
+    [
+        ({}, None, 1, 60.0, 160.0),
+        ({"max_attempts": 7}, None, None, 60.0, 160.0),
+        ({"timeout": 5.0}, None, 1, None, None),
+        ({"timeout": NO_TIMEOUT}, None, 1, None, None),
+        ({}, Queue(name="mail"), 1, 60.0, 160.0),
+        # The queue's timeout outranks the task's; its attempts do at every finish, whatever the row says.
+        ({}, Queue(name="mail", timeout=9.0, retry=RetryOverride(max_attempts=4)), 1, 9.0, 109.0),
+        ({}, Queue(name="mail", timeout=NO_TIMEOUT), 1, NO_TIMEOUT, None),
+        # A row that is pinned is not looked at again.
+        ({"pinned": True, "timeout": 5.0}, Queue(name="mail", retry=RetryOverride(max_attempts=4)), 4, None, None),
+        ({"pinned": True, "timeout": 5.0}, None, 1, None, None),
+    ],
+)
+def test_a_job_that_was_enqueued_by_name_gets_what_its_task_says(
+    fields: dict[str, Any], live: Queue | None, attempts: int | None, timeout: float | None, deadline: float | None
+) -> None:
+    job = a_job(**{"max_attempts": None, "started_at": 100.0, **fields})
+    change = lifecycle.resolve(job, ONCE, 60.0, live)
+    assert change is not None
+    assert (change.why, change.to, change.token) == ("resolved", State.RUNNING, "token")
+    assert (change.max_attempts, change.timeout, change.deadline) == (attempts, timeout, deadline)
+    whole = lifecycle.resolved(job, change)
+    assert whole.max_attempts == (attempts if attempts is not None else job.max_attempts)
+    assert whole.timeout == (timeout if timeout is not None else job.timeout)
+    assert whole.deadline == (deadline if timeout is not None else job.deadline)
+    assert lifecycle.resolve(whole, ONCE, 60.0, live) is None
+
+
+def test_a_row_that_has_all_is_left_alone() -> None:
+    assert lifecycle.resolve(a_job(timeout=5.0), ONCE, 60.0) is None
+    assert lifecycle.resolve(a_job(timeout=NO_TIMEOUT), ONCE, 60.0) is None

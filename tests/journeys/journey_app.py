@@ -36,6 +36,13 @@ async def act(ctx: Context, what: str = "return", seconds: float = 0.0, gate: st
     return "x" * 200_000 if what == "big" else ""
 
 
+@tasks.task(name="once", retry=1, timeout="60s")
+async def once(ctx: Context) -> None:
+    """Runs once, and until its worker dies."""
+    note(ctx, "began")
+    await _at_gate(ctx, "never")
+
+
 async def _act(ctx: Context, what: str, seconds: float, gate: str) -> None:
     match what:
         case "return" | "big":

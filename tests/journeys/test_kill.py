@@ -10,6 +10,9 @@ from statistics import median
 
 import pytest
 
+from treadle import App
+
+from .journey_app import once
 from .stage import HERE, Stage, Worker
 
 WRITES = ["group.before_begin", "group.begun", "group.before_commit", "group.after_commit"]
@@ -60,6 +63,29 @@ def test_a_worker_killed_around_the_commit_of_its_claim_loses_no_job(stage: Stag
         stage.recovery(victim, ids)
     stage.drain()
     _succeeded(stage, ids, attempts=2 if has_claimed else 1, crashes=1 if has_claimed else 0)
+
+
+@pytest.mark.parametrize("how", ["known", "by name"])
+def test_a_task_of_one_attempt_whose_worker_is_killed_runs_once(stage: Stage, how: str) -> None:
+    """Whoever enqueues by name does not know the task's attempts, and the Rescuer took ten for granted: the task ran
+    again. The pod that claims such a job writes them first."""
+    if how == "known":
+        ids = stage.enqueue(*(once.bind() for _ in range(3)))
+    else:
+        stranger = App(stage.url)  # it has no task
+        ids = [stranger.enqueue_sync("once").id for _ in range(3)]
+        stranger.close_sync()
+        stage.known.update(ids)
+    assert {stage.job(id)["max_attempts"] for id in ids} == {1 if how == "known" else None}
+    victim = stage.start()
+    stage.wait(stage.began(*ids), "the jobs run")
+    victim.kill()
+    stage.start()
+    stage.drain()
+    assert {stage.state(id) for id in ids} == {"failed"}
+    assert len(stage.effects("began", *ids)) == 3
+    assert [error["kind"] for id in ids for error in stage.errors(id)] == ["worker_lost"] * 3
+    assert {(stage.job(id)["max_attempts"], stage.job(id)["timeout"]) for id in ids} == {(1, 60.0)}
 
 
 def test_a_worker_killed_while_its_task_runs_is_replaced_by_its_neighbour(stage: Stage) -> None:

@@ -75,7 +75,8 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
     run_at: float = 0.0
     created_at: float = 0.0
     attempt: int = 0
-    # None: the enqueuer did not know the task. The pod that runs it asks its task, a Rescuer takes the default.
+    # None: the enqueuer did not know the task. The pod that claims the job writes those of its task before the run
+    # begins (`lifecycle.resolve`).
     max_attempts: int | None = None
     timeout: float | None = None  # NO_TIMEOUT switches the deadline off
     # Which of max_attempts and timeout came from the call itself, and so outrank a queue's live setting.
@@ -166,6 +167,10 @@ class Change(Struct, frozen=True, kw_only=True, gc=False):
     throttles: int | None = None
     priority: int | None = None
     queue: str | None = None
+    # With `resolved`: what the job's row lacks, and the instant that follows from the timeout.
+    max_attempts: int | None = None
+    timeout: float | None = None
+    deadline: float | None = None
     result: str | UnsetType | None = UNSET
     warning: str | UnsetType | None = UNSET
     meta: str | UnsetType | None = UNSET
@@ -197,6 +202,7 @@ Why = Literal[
     "cancelled",
     "released",
     "rescued",
+    "resolved",
     "waits",
     "answered",
     "cancel_asked",
@@ -207,6 +213,19 @@ Why = Literal[
     "removed",
     "unkept",
 ]
+# What a Change writes as it is, into the column of the same name.
+WRITTEN: Final = (
+    "attempt",
+    "crashes",
+    "snoozes",
+    "throttles",
+    "priority",
+    "queue",
+    "cancel_wanted",
+    "max_attempts",
+    "timeout",
+    "deadline",
+)
 # After these a job is under way no more: what is kept behind it must take its place in the same write.
 ENDS_RUN: Final[frozenset[Why]] = frozenset(
     {"succeeded", "retried", "snoozed", "throttled", "failed", "cancelled", "released", "rescued"}

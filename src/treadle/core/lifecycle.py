@@ -55,7 +55,7 @@ Change the one that ends the run and puts the request in its place.
 
 from __future__ import annotations
 
-from typing import Final, assert_never
+from typing import TYPE_CHECKING, Final, assert_never
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -96,6 +96,9 @@ from .outcome import (
     Waits,
 )
 
+if TYPE_CHECKING:
+    from .queue import Queue
+
 _RUNNING: Final = frozenset({State.RUNNING})
 _WAITING: Final = frozenset({State.WAITING})
 _NOT_STARTED: Final = frozenset({State.WAITING, State.SCHEDULED, State.READY})
@@ -115,7 +118,7 @@ TRANSITIONS: Final[dict[tuple[State, State], tuple[str, ...]]] = {
     (State.RUNNING, State.CANCELLED): ("cancelled",),
     (State.RUNNING, State.SCHEDULED): ("retried", "snoozed", "throttled", "released", "answered"),
     (State.RUNNING, State.READY): ("retried", "rescued", "released", "answered"),
-    (State.RUNNING, State.RUNNING): ("cancel_asked",),
+    (State.RUNNING, State.RUNNING): ("cancel_asked", "resolved"),
     (State.RUNNING, State.WAITING): ("waits",),
     (State.WAITING, State.READY): ("answered", "retried"),
     (State.WAITING, State.SCHEDULED): ("answered", "retried"),
@@ -179,6 +182,43 @@ def most_attempts(job: Job, retry: Retry, live: RetryOverride | None = None) -> 
     """How often a job may be tried: its own number, which its queue's override replaces unless the caller chose it."""
     own = under(job, live).max_attempts
     return own if own is not None else backoff.override(retry, live).max_attempts
+
+
+def resolve(job: Job, retry: Retry, timeout: float, live: Queue | None = None) -> Change | None:
+    """A claimed job whose enqueuer did not know its task: `retry` and `timeout` are its task's, `live` is its queue.
+    None if the row has all that a Rescuer needs.
+
+    The queue's settings are heeded where they outrank the task's. Attempts are left to them at every finish, unless the
+    caller chose something (`pinned`): then the row could not be told from one whose caller chose the attempts."""
+    if job.max_attempts is not None and job.timeout is not None:
+        return None
+    attempts = own = deadline = None
+    if job.max_attempts is None:
+        override = live.retry if live is not None and job.pinned else None
+        attempts = backoff.override(retry, override).max_attempts
+    if job.timeout is None:
+        own = timeout if live is None or live.timeout is None else live.timeout
+        deadline = (job.started_at or 0.0) + own if own else None
+    return _change(
+        job.id,
+        "resolved",
+        _RUNNING,
+        State.RUNNING,
+        token=job.token,
+        max_attempts=attempts,
+        timeout=own,
+        deadline=deadline,
+    )
+
+
+def resolved(job: Job, change: Change) -> Job:
+    """The job as its row is once `resolve` is written."""
+    return msgspec.structs.replace(
+        job,
+        max_attempts=change.max_attempts if job.max_attempts is None else job.max_attempts,
+        timeout=change.timeout if job.timeout is None else job.timeout,
+        deadline=change.deadline if job.timeout is None else job.deadline,
+    )
 
 
 def rescue(job: Job, label: str, live: RetryOverride | None = None) -> Change:

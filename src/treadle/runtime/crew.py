@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from ..context import Context, Door
 from ..core import lifecycle
 from ..core.job import Job
@@ -138,9 +136,6 @@ class Crew:
             return None if run.deadline_at is None else run.deadline_at - self._loop.time()
 
         job = run.job
-        if job.deadline is None and job.started_at is not None and run.timeout is not None:
-            # Who enqueued it by name did not know its timeout; the task does.
-            job = msgspec.structs.replace(job, deadline=job.started_at + run.timeout)
         return Context(
             job=job,
             state=self._state,
@@ -148,7 +143,7 @@ class Crew:
             stopping=self._stopping,
             remaining=remaining,
             slot=slot_name(run, self._label()),
-            max_attempts=lifecycle.most_attempts(run.job, run.task.retry, self._roster.override(job.queue)),
+            max_attempts=lifecycle.most_attempts(job, run.task.retry, self._roster.override(job.queue)),
             door=self._door,
             notebook=self._notebook,
             declared=self._declared if run.task.followed else None,

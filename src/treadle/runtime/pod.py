@@ -39,11 +39,11 @@ from typing import Any, Final
 
 from ..config import Limits, Timing
 from ..context import Door
-from ..core import demand, settings
+from ..core import demand, lifecycle, settings
 from ..core.backoff import Retry
 from ..core.demand import Portion
 from ..core.health import Signs
-from ..core.job import Change, Job, State
+from ..core.job import NO_TIMEOUT, Change, Job, State
 from ..core.pod import Descriptor, PodCard, PodStats
 from ..core.schedule import Declared
 from ..declared import FollowUps
@@ -250,6 +250,7 @@ class Pod:
             meter=self.meter,
             rates=Rates(self._storage, lambda: self.roster.settings, self._rates),
             declared=self.follow_ups,
+            resolve=self._resolve,
         )
         self.recovery = Recovery(self._storage, lambda: self.roster.settings)
         self.reporter = Reporter(
@@ -520,6 +521,13 @@ class Pod:
         if self._hooks.started:
             for job in jobs:
                 self._hooks.tell("started", job)
+
+    def _resolve(self, job: Job) -> Change | None:
+        """What the row of a claimed job lacks, if it was enqueued without its task's code. None: nothing."""
+        task = self._registry.find(job.task)
+        if task is None:
+            return None  # it is given back
+        return lifecycle.resolve(job, task.retry, task.timeout or NO_TIMEOUT, self.roster.settings.get(job.queue))
 
     def _is_heard(self) -> bool:
         return self._hooks.is_heard or self.reporter.is_used or self.recovery.is_awaited

@@ -104,7 +104,7 @@ class Run:
         self.task = task
         self.executor = executor
         self.slot = slot
-        # A job enqueued by name, without the task's code, asks the task here.
+        # A job has one since its claim at the latest (`Turner`), unless its row was damaged meanwhile.
         self.timeout = (job.timeout if job.timeout is not None else task.timeout) or None
         # By this process' monotonic clock; the storage has its own deadline for the second line of defence.
         self.deadline_at = None if self.timeout is None else now + self.timeout

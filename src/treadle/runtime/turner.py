@@ -25,6 +25,13 @@ Rates
 Where a queue has a rate, tokens are taken before the claim, which asks for no more jobs than there are tokens (see
 `rates`). Other queues know nothing of it.
 
+Jobs that were enqueued by name
+-------------------------------
+Whoever enqueued them did not know their task, so their rows lack its attempts and timeout, and a Rescuer could not heed
+them. The pod knows the task: it writes what they lack under the claim's token, in one call for all such jobs of a
+claim, and only then do their runs begin. A refusal means that the claim is lost: there is no run. Without an answer
+they stay here, the next turn asks again, and nothing is claimed meanwhile. A claim without such jobs pays nothing.
+
 When the storage is away
 ------------------------
 The turn fails as a whole or in half. Changes that were not answered are kept, in order, and sent again with the next
@@ -81,6 +88,7 @@ job_log = logging.getLogger("treadle.jobs")
 _warning_of = attrgetter("warning")
 
 FIRST_PAUSE = 1.0
+REFUSED_PAUSE = 30.0  # for a job whose row cannot hold what its task says
 LONGEST_PAUSE = 30.0
 
 
@@ -109,7 +117,9 @@ class Turner:
         meter: Meter | None = None,
         rates: Rates | None = None,
         declared: FollowUps | None = None,
+        resolve: Callable[[Job], Change | None] = lambda _: None,
     ) -> None:
+        """`resolve` answers with what a job's row lacks that was enqueued without its task's code."""
         self.pod = ""  # set when the pod registers, and again when it registers anew
         self.counts: Counter[str] = Counter()
         self.idle = asyncio.Event()  # nothing under way, nothing to write, and the last claim was empty
@@ -126,9 +136,12 @@ class Turner:
         self._chance = chance
         self._meter = meter or Meter()
         self._declared = declared
+        self._resolve = resolve
         self.rates = rates or Rates(storage, lambda: roster.settings)
         self._pending: list[Finish] = []
         self._unanswered: list[str] = []  # tokens of claims whose answer was lost
+        # Claims whose rows lack something: they begin once that is written.
+        self._unresolved: dict[tuple[str, str], tuple[Job, Change]] = {}
         self._in_flight: set[str] = set()  # tokens of claims under way
         self._asked: list[Want] = []  # what those ask for
         self._turns = 0  # under way
@@ -243,6 +256,7 @@ class Turner:
         self._roster.settle_all(finish.run for finish in stale if finish.run is not None)
         self._pending[:] = told
         self._unanswered.clear()
+        self._unresolved.clear()
         self._given_back.clear()
 
     def take_up(self, token: str) -> None:
@@ -261,6 +275,7 @@ class Turner:
         return (
             claim in self._roster.in_hand
             or claim in self._given_back
+            or claim in self._unresolved
             or token in self._in_flight
             or token in self._unanswered
         )
@@ -320,7 +335,9 @@ class Turner:
         """One round. Answers with how long to rest if nothing nudges us before."""
         if self._unanswered and not second:  # the first one asks, and nothing is claimed meanwhile
             await self._recover()
-        wants = () if self._unanswered else self._wants()
+        if self._unresolved and not second:
+            self._note(await self._complete())
+        wants = () if self._unanswered or self._unresolved else self._wants()
         is_rated = bool(wants) and self.rates.concern(wants)
         if is_rated:
             wants = () if second else await self._allowed(wants)
@@ -354,6 +371,8 @@ class Turner:
             self._hungry.update(want.queue for want in wants)
         if is_rated:
             await self.rates.hand_back()
+        if self._unresolved:
+            trouble = await self._complete() or trouble
         self._note(trouble)
         return self._rest(claimed if isinstance(claimed, Claimed) else None)
 
@@ -397,7 +416,37 @@ class Turner:
             self._unanswered.remove(token)
             unknown = [job for job in jobs if not self.knows(job.id, token)]
             self.counts["recovered"] += len(unknown)
-            self._start(unknown)
+            self._begin(unknown)
+
+    def _begin(self, jobs: Sequence[Job]) -> None:
+        """Start what was claimed, but for the jobs whose rows lack something: `_complete` starts them."""
+        lacking = [job for job in jobs if job.max_attempts is None or job.timeout is None]
+        if lacking:
+            found = {(job.id, job.token or ""): (job, change) for job in lacking if (change := self._resolve(job))}
+            self._unresolved |= found
+            jobs = [job for job in jobs if (job.id, job.token or "") not in found]
+        self._start(jobs)
+
+    async def _complete(self) -> BaseException | None:
+        """Write what jobs lack that were enqueued by name, and start those whose claim still stands; or the trouble."""
+        waiting = list(self._unresolved.items())
+        answers = await _caught(self._storage.apply([change for _, (_, change) in waiting]))
+        if isinstance(answers, BaseException):
+            return answers
+        complete: list[Job] = []
+        for (claim, (job, change)), answer in zip(waiting, answers, strict=True):
+            if self._unresolved.pop(claim, None) is None:
+                continue  # the pod was declared lost meanwhile, or another turn has asked, too
+            if answer.accepted:
+                complete.append(lifecycle.resolved(job, change))
+            elif answer.error is not None:
+                log.error("job %s is given back: its attempts and timeout are not written: %s", job.id, answer.error)
+                self.give_back(job, REFUSED_PAUSE)
+            else:
+                self.counts["stale"] += 1
+                log.info("job %s is not begun: its claim is lost (it is %s now)", job.id, answer.state)
+        self._start(complete)
+        return None
 
     def _settle(self, finishes: list[Finish], answers: Sequence[Applied]) -> None:
         """What the storage said to each of them."""
@@ -463,7 +512,7 @@ class Turner:
         if claimed.jobs:
             self.counts["claimed"] += len(claimed.jobs)
             self.idle.clear()
-            self._start(claimed.jobs)
+            self._begin(claimed.jobs)
 
     def _wants(self) -> tuple[Want, ...]:
         if not ((self._hungry or self._plenty) and self.claiming and self._may_claim()):
@@ -488,7 +537,8 @@ class Turner:
         self._hungry.difference_update(resting)
         self._plenty.difference_update(resting)
         # The pod may have been stopped, fenced or declared lost meanwhile.
-        return allowed if self.claiming and self._may_claim() and not self._unanswered else ()
+        is_settled = not (self._unanswered or self._unresolved)
+        return allowed if self.claiming and self._may_claim() and is_settled else ()
 
     def _fresh_token(self) -> str:
         # The random part makes tokens of other pods, of earlier lives and of restored databases all different.
@@ -500,7 +550,7 @@ class Turner:
     def _rest(self, claimed: Claimed | None) -> float:
         if self._pending:
             self._nudged.set()
-        elif not self._unanswered and not self._turns:
+        elif not (self._unanswered or self._unresolved or self._turns):
             self._written.set()
             if not self._hungry and not self._roster.in_hand:
                 self.idle.set()

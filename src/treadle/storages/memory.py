@@ -29,6 +29,7 @@ from ..core.job import (
     ERRORS_KEPT,
     LIVE,
     TERMINAL,
+    WRITTEN,
     Change,
     ErrorEntry,
     Job,
@@ -399,7 +400,7 @@ class MemoryStorage(
 
     def _changed(self, job: Job, change: Change, now: float) -> Job:
         fields: dict[str, Any] = {"state": State.READY if job.state in CLAIMABLE else job.state}
-        for name in ("attempt", "crashes", "snoozes", "throttles", "priority", "queue", "cancel_wanted"):
+        for name in WRITTEN:
             if (value := getattr(change, name)) is not None:
                 fields[name] = value
         if change.result is not UNSET:

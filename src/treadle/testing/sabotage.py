@@ -520,6 +520,7 @@ _BY_CHANGE: Final[tuple[tuple[str, str, Callable[[Change, Job], Change]], ...]] 
     ("ReleaseWithoutToken", "test_a_stale_release_changes_nothing", _without_token("released")),
     ("StopWithoutToken", "test_a_stale_stop_changes_nothing", _without_token("cancelled")),
     ("CancelWithoutToken", "test_a_stale_cancel_does_not_reach_the_next_claim", _without_token("cancel_asked")),
+    ("ResolutionWithoutToken", "test_a_stale_resolution_changes_nothing", _without_token("resolved")),
     ("RescueWithoutToken", "test_a_stale_rescue_changes_nothing", _without_token("rescued")),
     (
         "StateIsNotChecked",

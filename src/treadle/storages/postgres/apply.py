@@ -1,8 +1,9 @@
 """Apply: Changes, each wholly or not at all, fenced by state and token.
 
 The frequent ones (runs that ended or go back) are written many to a statement, by finish_2 and return_2, together with
-their follow-ups if they have any (see `follow`). What those do not accept, and everything else, is looked at one by
-one: the row is locked, compared, and written inside a savepoint of its own, so that a bad Change takes nothing with it.
+their follow-ups if they have any (see `follow`); so is what jobs lack that were enqueued by name. What those do not
+accept, and everything else, is looked at one by one: the row is locked, compared, and written inside a savepoint of its
+own, so that a bad Change takes nothing with it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,32 @@ from treadle.finish_2(
 RETURN: Final = call(
     "return_2", "float8, text[], text[], float8[], float8[], int4[], int4[], text[], text[], boolean[]"
 )
+# Rows that another transaction holds are passed over, and looked at one by one: two that hold several never deadlock.
+RESOLVE: Final = """
+with new as materialized (
+    select *
+    from unnest($1::uuid[], $2::text[], $3::int4[], $4::float8[], $5::float8[])
+        as u (id, token, max_attempts, timeout, deadline)
+),
+free as (
+    select j.id
+    from treadle.job as j
+    join new on new.id = j.id and new.token = j.token
+    where j.id = any ($1::uuid[]) and j.state = 'running'
+    order by j.id
+    for update of j skip locked
+)
+update treadle.job as j
+set
+    max_attempts = coalesce(new.max_attempts, j.max_attempts),
+    timeout = coalesce(new.timeout, j.timeout),
+    deadline = coalesce(to_timestamp(new.deadline), j.deadline)
+from new join free on free.id = new.id
+where j.id = any ($1::uuid[]) and j.id = new.id
+returning j.id::text
+"""
 _RUNNING: Final = frozenset({State.RUNNING})
+_RESOLVED: Final = Applied(True, state=State.RUNNING)
 _SUCCEEDED: Final = Applied(True, state=State.SUCCEEDED)
 _ENDED: Final = {state: Applied(True, state=state) for state in TERMINAL}
 _AGAIN: Final = {False: Applied(True, state=State.READY), True: Applied(True, state=State.SCHEDULED)}
@@ -55,7 +81,7 @@ def is_quick(change: Change | QueueChange) -> bool:
         and change.queue is None
         and change.meta is UNSET
         and change.takes is None
-        and (_is_quick_end(change) if change.to in TERMINAL else _is_quick_return(change))
+        and (_is_quick_end(change) if change.to in TERMINAL else change.why == "resolved" or _is_quick_return(change))
         and rows.is_id(change.id)
     )
 
@@ -111,7 +137,7 @@ def apply_quick(changes: Sequence[Change], now: float | None, news: News) -> Tal
 def _apply_plain(changes: Sequence[Change], now: float | None, news: News) -> Talk[dict[str, Applied]]:
     answers: dict[str, Applied] = {}
     ends = [change for change in changes if change.to in TERMINAL]
-    returns = [change for change in changes if change.to not in TERMINAL]
+    returns = [change for change in changes if change.to in CLAIMABLE]
     if ends:
         is_plain = [change.to for change in ends].count(State.SUCCEEDED) == len(ends)
         ((ended,),) = yield FINISH, (now, *_ends(ends, is_plain=is_plain), len(ends))
@@ -127,7 +153,18 @@ def _apply_plain(changes: Sequence[Change], now: float | None, news: News) -> Ta
         for id, queue, later in returned:
             answers[id] = _AGAIN[later]
             (news.queues if later else news.due).add(queue)
+    if len(ends) + len(returns) < len(changes):
+        written = yield RESOLVE, tuple(_resolutions([change for change in changes if change.why == "resolved"]))
+        answers |= {id: _RESOLVED for (id,) in written}
     return answers
+
+
+def _resolutions(changes: Sequence[Change]) -> Iterable[list[Any]]:
+    yield [change.id for change in changes]
+    yield [change.token for change in changes]
+    yield [change.max_attempts for change in changes]
+    yield [change.timeout for change in changes]
+    yield [change.deadline for change in changes]
 
 
 def _ends(changes: Sequence[Change], *, is_plain: bool) -> Iterable[str | list[Any] | None]:

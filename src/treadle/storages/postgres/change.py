@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct
 from ...core import audit as auditing
 from ...core import lifecycle, settings
 from ...core import queue as queueing
-from ...core.job import CLAIMABLE, ENDS_RUN, ERRORS_KEPT, LIVE, TERMINAL, Change, QueueChange, State, cause_of
+from ...core.job import CLAIMABLE, ENDS_RUN, ERRORS_KEPT, LIVE, TERMINAL, WRITTEN, Change, QueueChange, State, cause_of
 from ...core.queue import Queue
 from ...ports import Applied
 from . import answer_rows, audit, find, history, insert, reports, rows, sql
@@ -35,7 +35,7 @@ where id = $1::text and not (not lost and not gone and boot = $3::text
     and lease_until > coalesce(to_timestamp($2::float8), clock_timestamp()))
 returning 1
 """
-TIMES: Final = frozenset({"run_at"})
+TIMES: Final = frozenset({"run_at", "deadline"})
 
 
 class _Row(Struct):
@@ -215,7 +215,7 @@ def columns(change: Change, now: float) -> Talk[dict[str, Any]]:
 def _sets(row: _Row, change: Change) -> Talk[dict[str, Any]]:
     """The columns of a live job that a Change writes, by name."""
     sets: dict[str, Any] = {}
-    for name in ("attempt", "crashes", "snoozes", "throttles", "priority", "queue", "cancel_wanted"):
+    for name in WRITTEN:
         if (value := getattr(change, name)) is not None:
             sets[name] = value
     if change.warning is not UNSET:

@@ -15,7 +15,18 @@ from ...core import audit as auditing
 from ...core import lifecycle
 from ...core import queue as queueing
 from ...core.answer import Answer
-from ...core.job import CLAIMABLE, ENDS_RUN, ERRORS_KEPT, LIVE, TERMINAL, Change, ErrorEntry, QueueChange, State
+from ...core.job import (
+    CLAIMABLE,
+    ENDS_RUN,
+    ERRORS_KEPT,
+    LIVE,
+    TERMINAL,
+    WRITTEN,
+    Change,
+    ErrorEntry,
+    QueueChange,
+    State,
+)
 from ...core.queue import Queue
 from ...ports import Applied, Clock
 from . import answer_rows, audit, cluster, find, history, insert, reports, rows
@@ -275,7 +286,7 @@ def _state_after(row: _Row, change: Change, sets: dict[str, Any], now: float) ->
 def _sets(db: Database, change: Change, now: float) -> dict[str, Any]:
     """The columns that a Change writes, by name."""
     sets: dict[str, Any] = {}
-    for name in ("attempt", "crashes", "snoozes", "throttles", "priority", "queue", "cancel_wanted"):
+    for name in WRITTEN:
         if (value := getattr(change, name)) is not None:
             sets[name] = value
     if change.result is not UNSET:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from ...core import lifecycle
+from ...core.backoff import Retry
 from ...core.job import Change, Job, State
 from ...core.outcome import Interrupted, Snoozed, Stopped, Succeeded, Throttled, TimedOut, Undecodable
 from ...ports import Storage
@@ -75,6 +76,11 @@ class Stale(Cases):
         await write(storage, lifecycle.rescue(old, "pod"))
         assert new.pod is not None
         assert not (await storage.beat(new.pod, LEASE, [])).lost
+
+    async def test_a_stale_resolution_changes_nothing(self, storage: Storage, clock: FakeClock) -> None:
+        """A pod that was presumed dead comes back, and would begin the run that another pod has."""
+        old, new = await start_and_lose(storage, clock)
+        await is_refused(storage, lifecycle.resolve(old, Retry(max_attempts=1), 60.0), new)
 
     async def test_a_stale_expiry_changes_nothing(self, storage: Storage, clock: FakeClock) -> None:
         old, new = await start_and_lose(storage, clock, timeout=5.0)

@@ -37,6 +37,7 @@ from .reads import Count, Filters, Find, Get, Nowhere
 from .repeats import Repeats
 from .reports import Logs, Reports
 from .rescuing import Abandonment, Expiry, Rescue
+from .resolving import Resolving
 from .retention import Retention
 from .schedules import Definitions, Fires
 from .signals import PATIENCE, Signals, patience
@@ -91,6 +92,7 @@ class Suite(
     Abandonment,
     Rescue,
     Expiry,
+    Resolving,
     Time,
     Pause,
     Settings,
