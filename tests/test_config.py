@@ -52,6 +52,7 @@ CHOSEN: dict[str, tuple[str, object]] = {
     "loop_limit": ("1h30m", 5400.0),
     "start_jitter": ("0s", 0.0),
     "synchronous": ("normal", "normal"),
+    "ballast": ("no", False),
     "loop": ("asyncio", "asyncio"),
     "schema": ("shop_jobs", "shop_jobs"),
     "listen_url": ("postgresql://db:5432/shop", "postgresql://db:5432/shop"),

@@ -855,15 +855,14 @@ def test_a_failed_wait_shows_the_error_without_its_secret(folder: Path) -> None:
 def test_every_file_beside_the_database_is_for_its_owner_only(folder: Path) -> None:
     """With a umask that would let everybody in."""
     (folder / "leaky.py").write_text(LEAKY)
-    script = "umask 000; {0} worker -A leaky:app -q q & worker=$!; sleep 2; {0} enqueue ok password=x url=y; {0} db backup copy.db; ls -laR >&2; stat -c '%a %n' treadle.db* treadle.db-pods/* copy.db; kill $worker; wait $worker"  # noqa: E501
+    script = "umask 000; {0} worker -A leaky:app -q q & worker=$!; sleep 2; {0} enqueue ok password=x url=y; {0} db backup copy.db; ls -laR >&2; stat -c '%a %n' treadle.db* treadle.db-treadle/.gitignore treadle.db-treadle/* treadle.db-treadle/pods/* copy.db; kill $worker; wait $worker"  # noqa: E501
     line = script.format(f"{sys.executable} -m treadle.cli")
     ran = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60)
     modes = dict(reversed(each.split()) for each in ran.stdout.splitlines() if each.count(" ") == 1)
-    assert {"treadle.db", "treadle.db-wal", "treadle.db-shm", "treadle.db-lock", "treadle.db-pods", "copy.db"} <= {
-        *modes
-    }
+    ours = {f"treadle.db-treadle{name}" for name in ("", "/lock", "/ballast", "/pods", "/.gitignore")}
+    assert {"treadle.db", "treadle.db-wal", "treadle.db-shm", "copy.db", *ours} <= modes.keys()
     assert {name: mode for name, mode in modes.items() if mode not in ("600", "700")} == {}, ran.stderr
-    assert modes["treadle.db-pods"] == "700"
+    assert modes["treadle.db-treadle"] == modes["treadle.db-treadle/pods"] == "700"
     left = [path for path in folder.iterdir() if path.name.startswith("treadle.db")]
     assert all(stat.S_IMODE(path.stat().st_mode) & 0o077 == 0 for path in left)
 

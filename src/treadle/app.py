@@ -767,7 +767,7 @@ def _maker(
         return _memory
     if scheme == "sqlite":
         path = _sqlite_path(rest)
-        return lambda: _sqlite(path, synchronous, call_deadline, read_only)
+        return lambda: _sqlite(path, synchronous, call_deadline, read_only, config.ballast)
     if scheme in ("postgresql", "postgres"):
         try:
             parts = urlsplit(url)
@@ -813,12 +813,16 @@ def _postgres(url: str, call_deadline: float, config: settings.Config, read_only
     )
 
 
-def _sqlite(path: str, synchronous: Synchronous, call_deadline: float, read_only: ReadOnlyChoice) -> Storage:
+def _sqlite(
+    path: str, synchronous: Synchronous, call_deadline: float, read_only: ReadOnlyChoice, ballast: bool
+) -> Storage:
     if sys.platform == "win32":
         raise ConfigError("the SQLite storage needs the file locks of Linux or macOS; on Windows use WSL")
     from .storages.sqlite import SQLiteStorage
 
-    return SQLiteStorage(path, synchronous=synchronous, call_deadline=call_deadline, read_only=read_only)
+    return SQLiteStorage(
+        path, synchronous=synchronous, call_deadline=call_deadline, read_only=read_only, ballast=ballast
+    )
 
 
 _apps: weakref.WeakSet[App] = weakref.WeakSet()

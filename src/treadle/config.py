@@ -105,6 +105,7 @@ class Config(Struct, frozen=True, kw_only=True):
     timing: Timing = Timing()
     limits: Limits = Limits()
     synchronous: str = "full"
+    ballast: bool = True
     loop: str = "auto"
     schema: str = "treadle"
     listen_url: str | None = None
@@ -454,6 +455,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "take the last commits with it: enqueues that had returned, finishes that run again. Never a corrupted file",
         _one_of("full", "normal"),
         "full",
+    ),
+    Setting(
+        "ballast",
+        "SQLite: if true, a worker keeps 8 MiB in reserve beside the database (`app.db-treadle/ballast`), given up "
+        "when the disk is full, so that finished jobs can still be written",
+        _yes_or_no,
+        True,
     ),
     Setting("schema", "PostgreSQL: the schema that holds Treadle's tables", _identifier, "treadle"),
     Setting("listen_url", "PostgreSQL: a direct way to the server for wake-ups, where `url` leads to a pooler", _url),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import os
 import shutil
 import sqlite3
@@ -50,8 +52,8 @@ async def test_a_missing_directory_is_named(tmp_path: Path) -> None:
 async def test_what_the_system_refuses_is_told_as_ours(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A quota, a name too long, a lock file of somebody else's: no bare OSError reaches who enqueues."""
     await is_refused(path.with_name("x" * 250), r"cannot be used: File name too long")
-    path.with_name("jobs.db-lock").mkdir()
-    await is_refused(path, r"cannot be used: Is a directory \(.*jobs\.db-lock\)")
+    path.with_name("jobs.db-treadle").write_bytes(b"")
+    await is_refused(path, r"cannot be used: Not a directory \(.*jobs\.db-treadle/pods\)")
 
 
 async def test_a_directory_is_no_database(tmp_path: Path) -> None:
@@ -147,7 +149,7 @@ def test_what_is_no_path_is_refused_at_construction(path: str) -> None:
 
 
 async def test_two_names_of_one_file_share_one_lock(path: Path, storage: SQLiteStorage) -> None:
-    """The -lock file is named after the real path: a symbolic link must not lead to a second lock."""
+    """The folder with the lock is named after the real path: a symbolic link must not lead to a second lock."""
     link = path.parent / "link.db"
     link.symlink_to(path)
     other = SQLiteStorage(link)
@@ -173,9 +175,100 @@ async def test_all_files_are_for_their_owner_only(tmp_path: Path) -> None:
         await storage.close()
     finally:
         os.umask(before)
-    assert {"jobs.db", "jobs.db-wal", "jobs.db-shm", "jobs.db-lock", "jobs.db-ballast", "jobs.db-pods"} <= found.keys()
+    ours = {f"jobs.db-treadle{name}" for name in ("", "/lock", "/ballast", "/pods", "/.gitignore")}
+    assert {"jobs.db", "jobs.db-wal", "jobs.db-shm", "copy.db", *ours} <= found.keys()
     assert {name: mode for name, mode in found.items() if mode & 0o077} == {}
     assert len([name for name in found if name.endswith((".lock", ".bell"))]) == 2
+
+
+# The folder beside the database --------------------------------------------------------------------------------------
+
+
+async def test_one_folder_beside_the_database_holds_all_that_is_ours(path: Path) -> None:
+    """A worker left an 8 MiB file, a lock and a directory beside `app.db`, in the middle of a project folder."""
+    storage = SQLiteStorage(path)
+    await storage.open()
+    await start(storage)
+    storage.listen(lambda _: None)
+    assert sorted(os.listdir(path.parent)) == ["jobs.db", "jobs.db-shm", "jobs.db-treadle", "jobs.db-wal"]
+    assert sorted(os.listdir(f"{path}-treadle")) == [".gitignore", "ballast", "lock", "pods"]
+    assert Path(f"{path}-treadle/.gitignore").read_text() == "*\n"
+    await storage.close()
+
+
+async def test_a_worker_can_do_without_the_ballast(path: Path) -> None:
+    storage = SQLiteStorage(path, ballast=False)
+    await storage.open()
+    await start(storage)
+    assert not os.path.exists(f"{path}-treadle/ballast")
+    await storage.close()
+
+
+async def test_who_only_reads_makes_no_folder_and_hears_all_the_same(path: Path, storage: SQLiteStorage) -> None:
+    """A listener made the directory of the bells, even in a storage that was opened for reading only."""
+    await storage.close()
+    shutil.rmtree(f"{path}-treadle")
+    reader = SQLiteStorage(path, read_only=True)
+    await reader.open()
+    heard = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    reader.listen(lambda _: loop.call_soon_threadsafe(heard.set))
+    assert not os.path.exists(f"{path}-treadle")
+    await storage.open()
+    async with asyncio.timeout(30):
+        while not heard.is_set():  # the listener knows of commits since its first look
+            await put(storage)
+            await asyncio.sleep(0.01)
+    await reader.close()
+
+
+async def test_a_folder_that_was_removed_is_made_again(path: Path, storage: SQLiteStorage) -> None:
+    shutil.rmtree(f"{path}-treadle")
+    assert storage._opened is not None
+    assert storage._opened.writer is not None
+    storage._opened.writer._lock.renew()
+    assert sorted(os.listdir(f"{path}-treadle")) == [".gitignore", "lock", "pods"]
+
+
+def first_layout(path: Path) -> tuple[Path, Path, Path]:
+    lock, ballast, pods = (path.with_name(f"jobs.db-{name}") for name in ("lock", "ballast", "pods"))
+    lock.write_bytes(b" " * 48)
+    ballast.write_bytes(b"\0" * 100)
+    pods.mkdir()
+    (pods / "a.lock").touch()
+    os.mkfifo(pods / "b.bell")
+    return lock, ballast, pods
+
+
+async def test_files_of_the_first_layout_are_removed(path: Path) -> None:
+    left = first_layout(path)
+    storage = SQLiteStorage(path)
+    await storage.open()
+    assert [each for each in left if each.exists()] == []
+    await storage.close()
+
+
+async def test_a_file_of_somebody_elses_with_such_a_name_is_left_alone(path: Path) -> None:
+    lock, _, pods = first_layout(path)
+    lock.write_text("{}" * 100)
+    (pods / "notes.txt").touch()
+    storage = SQLiteStorage(path)
+    await storage.open()
+    assert lock.exists()
+    assert os.listdir(pods) == ["notes.txt"]
+    await storage.close()
+
+
+async def test_a_live_pod_of_the_first_layout_is_not_worked_beside(path: Path) -> None:
+    """It looks for the locks of pods in another place than we do: a dead one would be found by its lease alone."""
+    _, _, pods = first_layout(path)
+    with (pods / "a.lock").open("rb+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        await is_refused(path, r"a worker of an earlier version .* stop it first")
+        assert not os.path.exists(f"{path}-treadle")
+    storage = SQLiteStorage(path)
+    await storage.open()
+    await storage.close()
 
 
 # A pod's lock --------------------------------------------------------------------------------------------------------
@@ -251,7 +344,7 @@ async def test_a_pod_whose_process_is_gone_is_lost_at_once(path: Path, storage: 
     (pod,) = await storage.pods()
     assert pod.lost
     assert (await storage.beat(pod.card.id, 30.0, [])).lost
-    assert os.listdir(f"{path}-pods") == []
+    assert os.listdir(f"{path}-treadle/pods") == []
 
 
 async def test_without_a_lock_file_the_lease_decides(path: Path) -> None:
@@ -259,8 +352,8 @@ async def test_without_a_lock_file_the_lease_decides(path: Path) -> None:
     storage = SQLiteStorage(path, clock=clock)
     await storage.open()
     job = await start(storage)
-    for name in os.listdir(f"{path}-pods"):
-        os.unlink(f"{path}-pods/{name}")
+    for name in os.listdir(f"{path}-treadle/pods"):
+        os.unlink(f"{path}-treadle/pods/{name}")
     assert await storage.abandoned(10, 30.0) == []
     clock.advance(31)
     assert [found.job.id for found in await storage.abandoned(10, 30.0)] == [job.id]

@@ -222,4 +222,4 @@ async def test_opening_and_closing_leaks_neither_descriptors_nor_threads(path: s
     async with asyncio.timeout(5):
         while threading.active_count() > threads:  # one that has answered may still be on its way out
             await asyncio.sleep(0.01)
-    assert [name for name in os.listdir(f"{path}-pods") if name.endswith(".bell")] == []
+    assert [name for name in os.listdir(f"{path}-treadle/pods") if name.endswith(".bell")] == []

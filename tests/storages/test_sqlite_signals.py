@@ -228,7 +228,7 @@ async def test_a_process_that_only_enqueues_has_no_bell_and_no_listening_thread(
     storage: SQLiteStorage, path: str
 ) -> None:
     await put(storage)
-    assert not os.path.exists(f"{path}-pods")
+    assert os.listdir(f"{path}-treadle/pods") == []
     assert not [thread for thread in threading.enumerate() if "listener" in thread.name]
 
 

@@ -56,7 +56,7 @@ def writer_of(storage: SQLiteStorage) -> Writer:
 @contextlib.contextmanager
 def file_lock(path: str) -> Iterator[None]:
     """Somebody else's turn to write: what is asked for meanwhile becomes one group."""
-    descriptor = os.open(f"{path}-lock", os.O_RDWR)
+    descriptor = os.open(f"{path}-treadle/lock", os.O_RDWR)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     try:
         yield
@@ -212,18 +212,18 @@ async def test_at_disk_full_the_ballast_makes_room_for_finishes_only(
     storage: SQLiteStorage, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = await start(storage)  # registering a pod has put the ballast in place
-    assert os.path.getsize(f"{path}-ballast") == 8 << 20
+    assert os.path.getsize(f"{path}-treadle/ballast") == 8 << 20
     free = 0
     monkeypatch.setattr(storage._ballast, "free", lambda: free)
 
     def no_room(db: sqlite3.Connection, _: News) -> None:
-        if os.path.exists(f"{path}-ballast"):
+        if os.path.exists(f"{path}-treadle/ballast"):
             error = sqlite3.OperationalError("database or disk is full")
             error.sqlite_errorcode = sqlite3.SQLITE_FULL
             raise error
 
     await writer_of(storage).run(no_room, 5.0, grows=False)
-    assert not os.path.exists(f"{path}-ballast")
+    assert not os.path.exists(f"{path}-treadle/ballast")
     with pytest.raises(StorageUnavailable, match="full: only finishes"):
         await storage.insert([a_job()])
     assert (await storage.apply([finished(job, Succeeded())]))[0].accepted
@@ -236,7 +236,7 @@ async def test_at_disk_full_the_ballast_makes_room_for_finishes_only(
                 break
             await asyncio.sleep(0.1)
     writer_of(storage)._tick()
-    assert os.path.exists(f"{path}-ballast")
+    assert os.path.exists(f"{path}-treadle/ballast")
 
 
 # Locks and deadlines -------------------------------------------------------------------------------------------------
@@ -285,7 +285,7 @@ async def test_the_file_lock_is_free_while_sqlites_own_lock_is_waited_for(storag
     with write_transaction(path):
         insert = asyncio.ensure_future(storage.insert([a_job()]))
         await asyncio.sleep(0.05)
-        descriptor = os.open(f"{path}-lock", os.O_RDWR)
+        descriptor = os.open(f"{path}-treadle/lock", os.O_RDWR)
         taken = 0
         for _ in range(50):
             with contextlib.suppress(BlockingIOError):

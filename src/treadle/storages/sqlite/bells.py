@@ -1,8 +1,9 @@
 """Bells: how one process tells another that there is work, within a fraction of a millisecond.
 
-Whoever listens makes a FIFO in `<database>-pods/`. Whoever has committed something of interest writes the names of the
-queues into every FIFO but its own. Nothing blocks: a full pipe has enough in it to wake its reader, and a pipe without
-a reader belonged to a process that is gone, so it is removed.
+Whoever listens makes a FIFO in `<database>-treadle/pods/`; a process that only reads has none where no writer made that
+folder. Whoever has committed something of interest writes the names of the queues into every FIFO but its own. Nothing
+blocks: a full pipe has enough in it to wake its reader, and a pipe without a reader belonged to a process that is gone,
+so it is removed.
 """
 
 from __future__ import annotations
@@ -33,8 +34,6 @@ class Bell:
     """The FIFO of one listening process."""
 
     def __init__(self, directory: str) -> None:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(directory, files.PRIVATE_DIRECTORY)
         self.name = f"{secrets.token_hex(8)}.bell"
         self._path = os.path.join(directory, self.name)
         # Under its final name it must have a reader from the first moment, or a neighbour takes it for a dead one.

@@ -69,7 +69,7 @@ def _file_system(path: str) -> Fact:
 def _modes(path: str) -> Fact:
     wide = [
         name
-        for suffix in ("", "-wal", "-shm", "-lock", "-ballast")
+        for suffix in ("", "-wal", "-shm", "-treadle/lock", "-treadle/ballast")
         if os.path.exists(name := path + suffix) and stat.S_IMODE(os.stat(name).st_mode) & 0o077
     ]
     if wide:

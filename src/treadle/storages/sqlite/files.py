@@ -1,8 +1,9 @@
 """The files beside and around the database: may this path be used, is it still the same file, is there room on disk.
 
-`app.db` is accompanied by SQLite's `app.db-wal` and `app.db-shm`, and by ours: `app.db-lock` (who may write, `locks`),
-`app.db-pods/` (who is alive, and the bells of those who listen) and `app.db-ballast` (room for the last finishes on a
-full disk). All are for their owner's eyes only.
+`app.db` is accompanied by SQLite's `app.db-wal` and `app.db-shm`, and by one folder of ours, `app.db-treadle/`: `lock`
+(who may write, `locks`), `pods/` (who is alive, and the bells of those who listen), `ballast` (room for the last
+finishes on a full disk) and a `.gitignore` that ignores them all. All are for their owner's eyes only. Whoever opens
+the database for writing makes the folder; whoever only reads never does.
 
 The database file itself is never opened here once it exists: POSIX drops *all* locks that a process has on a file when
 it closes any descriptor of it, SQLite's locks among them.
@@ -119,6 +120,29 @@ def create(path: str) -> None:
         os.unlink(unready)
 
 
+def folder(path: str) -> str:
+    """Where the files of ours are that belong to a database."""
+    return f"{path}-treadle"
+
+
+def pods_folder(path: str) -> str:
+    return os.path.join(folder(path), "pods")
+
+
+def make_folder(path: str) -> None:
+    """The folder with all that must be in it before it is used; also again, if somebody removed it."""
+    for directory in (folder(path), pods_folder(path)):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(directory, PRIVATE_DIRECTORY)
+    with contextlib.suppress(FileExistsError):
+        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+        descriptor = os.open(os.path.join(folder(path), ".gitignore"), flags, PRIVATE)
+        try:
+            os.write(descriptor, b"*\n")
+        finally:
+            os.close(descriptor)
+
+
 class Identity:
     """Remembers which file was opened under a path: writes to an unlinked file succeed, and are lost."""
 
@@ -140,11 +164,12 @@ class Ballast:
     """Eight megabytes to throw overboard: at disk full even the finish of a job could not be written."""
 
     def __init__(self, path: str) -> None:
-        self._path = f"{path}-ballast"
+        self._path = os.path.join(folder(path), "ballast")
+        self._disk = os.path.dirname(path)
         self._wanted = False
 
     def free(self) -> int:
-        found = os.statvfs(os.path.dirname(self._path))
+        found = os.statvfs(self._disk)
         return found.f_bavail * found.f_frsize
 
     def take(self) -> None:

@@ -14,6 +14,7 @@ import itertools
 import os
 import random
 import re
+import stat
 import time
 import weakref
 from collections.abc import Iterable
@@ -40,12 +41,14 @@ class WriteLock:
     """
 
     def __init__(self, path: str) -> None:
-        self.path = f"{path}-lock"
+        self._database = path
+        self.path = os.path.join(files.folder(path), "lock")
         self._name = f"{os.getpid()}.{next(_names)}".encode().ljust(_PID_FIELD)
         self._fd = self._open()
         _inherited.add(self)
 
     def _open(self) -> int:
+        files.make_folder(self._database)
         return os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, files.PRIVATE)
 
     def renew(self) -> None:
@@ -95,10 +98,11 @@ class WriteLock:
 
 
 class PodLocks:
-    """One flock per registered pod of this process, in `<database>-pods/`."""
+    """One flock per registered pod of this process, in `<database>-treadle/pods/`."""
 
     def __init__(self, path: str) -> None:
-        self.directory = f"{path}-pods"
+        self._database = path
+        self.directory = files.pods_folder(path)
         self._held: dict[str, int] = {}
         _inherited.add(self)
 
@@ -106,8 +110,7 @@ class PodLocks:
         """Hold the pod's lock until `drop` or the end of the process."""
         if pod in self._held:
             return
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(self.directory, files.PRIVATE_DIRECTORY)
+        files.make_folder(self._database)
         path = self._path(pod)
         while True:
             descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, files.PRIVATE)
@@ -158,6 +161,31 @@ class PodLocks:
     def _path(self, pod: str) -> str:
         name = pod if re.fullmatch(r"[A-Za-z0-9_-]{1,100}", pod) else hashlib.sha256(pod.encode()).hexdigest()
         return os.path.join(self.directory, f"{name}.lock")
+
+
+def clear_first_layout(path: str) -> None:
+    """Remove what was kept beside the database before there was a folder: `-lock`, `-ballast` and `-pods/`.
+
+    A process of that time takes other locks than we do. SQLite's own still keeps the two from writing at once, but
+    neither sees whether the other's pods are alive. So one that has a live pod is refused to be worked beside; its
+    lease would else be the only word about it."""
+    pods = f"{path}-pods"
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+        for entry in list(os.scandir(pods)):
+            if entry.name.endswith(".lock") and not _is_free(entry.path) and os.path.exists(entry.path):
+                raise StorageUnavailable(
+                    f"a worker of an earlier version of Treadle runs on {path}, and holds {entry.path}: stop it first"
+                )
+            if entry.name.endswith((".lock", ".bell")):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(entry.path)
+        with contextlib.suppress(OSError):
+            os.rmdir(pods)
+    for name, most in ((f"{path}-lock", _PID_FIELD + _MARK_FIELD), (f"{path}-ballast", files.BALLAST)):
+        with contextlib.suppress(OSError):
+            found = os.lstat(name)
+            if stat.S_ISREG(found.st_mode) and found.st_size <= most:
+                os.unlink(name)
 
 
 def _lock_patiently(descriptor: int, patience: float = 1.0) -> None:

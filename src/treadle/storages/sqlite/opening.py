@@ -14,7 +14,7 @@ from ...core.errors import SchemaTooOld, StorageTimeout, StorageUnavailable
 from ...ports import Clock, SchemaStatus
 from . import connect, files, migrations, writer
 from .connect import Synchronous
-from .locks import WriteLock
+from .locks import WriteLock, clear_first_layout
 from .migrations import Migration
 from .readers import Readers
 from .signals import Signals
@@ -86,6 +86,7 @@ def to_write(
         # Read before anything is written: a file that is not ours stays as it is.
         with contextlib.closing(_retried(lambda: connect.to_read(path), until, f"{path} is busy")) as looking:
             migrations.check(looking)
+        clear_first_layout(path)
         lock = WriteLock(path)
         undo.callback(lock.close)
         db = _retried(lambda: connect.to_write(path, synchronous), until, f"{path} is busy")

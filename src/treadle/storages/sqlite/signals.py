@@ -112,7 +112,9 @@ class _Listening:
         try:
             self.bell = Bell(directory)
         except OSError as error:
-            _log.warning("no bell in %s (%s): looking for work every 25 ms instead", directory, error)
+            # Without the folder nobody has written yet, as far as this process knows, which only reads.
+            level = logging.INFO if isinstance(error, FileNotFoundError) else logging.WARNING
+            _log.log(level, "no bell in %s (%s): looking for work every 25 ms instead", directory, error)
         self._stop_reader, self._stop_writer = os.pipe()
         self._thread = threading.Thread(target=self._run, name="treadle-sqlite-listener", daemon=True)
         self._thread.start()

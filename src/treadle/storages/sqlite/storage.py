@@ -81,6 +81,7 @@ class SQLiteStorage(
     """Jobs in one SQLite file. Safe for several threads, event loops and processes of one host at once.
 
     `synchronous="normal"` is faster for single enqueues, and may lose the last commits when the power fails.
+    `ballast=False` keeps no file in reserve for a full disk, where finishes then wait for room as all else does.
     """
 
     # Statements run beside the interpreter: while one batch is written, the jobs of another can run.
@@ -96,6 +97,7 @@ class SQLiteStorage(
         synchronous: Synchronous = "full",
         call_deadline: float = 10.0,
         read_only: ReadOnlyChoice = False,
+        ballast: bool = True,
     ) -> None:
         connect.check_library()
         if synchronous not in ("full", "normal"):
@@ -108,6 +110,7 @@ class SQLiteStorage(
         self._pods = PodLocks(self.path)
         self._signals = Signals(self.path, self._pods.directory)
         self._ballast = files.Ballast(self.path)
+        self._has_ballast = ballast
         self._life = threading.Lock()
         self._opened: Opened | None = None
         self._depths: Depths[tally.Head] = Depths()
@@ -202,7 +205,8 @@ class SQLiteStorage(
         known = await self.pods()
         await threads.run(lambda: self._pods.take(card.id))
         await threads.run(lambda: self._pods.sweep([card.id, *(pod.card.id for pod in known)]))
-        self._ballast.take()
+        if self._has_ballast:
+            self._ballast.take()
         await self._write(lambda db, news: cluster.register(db, card, self._clock, news))
 
     async def beat(

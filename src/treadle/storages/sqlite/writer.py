@@ -13,7 +13,7 @@ Who waits for whom
 ------------------
 Two locks stand before a write, and they are taken in this order:
 
-1. our flock on `<database>-lock`, among Treadle's own writers, for fairness (`locks.WriteLock`);
+1. our flock on `<database>-treadle/lock`, among Treadle's own writers, for fairness (`locks.WriteLock`);
 2. SQLite's write lock, which BEGIN IMMEDIATE takes, and which anybody may hold: a user's transaction, a shell.
 
 Neither is ever waited for inside the kernel or inside SQLite (`busy_timeout` is 0). If the flock is not to be had, or
