@@ -40,7 +40,7 @@ root: Any = Root(
         "dev": "A worker and the dashboard in one process, for while you write code.",
         "web": "Serve the dashboard and the HTTP API.",
         "enqueue": "Ask for a job, by the name of its task.",
-        "jobs": "Find, show, cancel, revive, reschedule, move and delete jobs.",
+        "jobs": "Find, show, run here, cancel, revive, reschedule, move and delete jobs.",
         "answers": "Answer jobs that wait for somebody outside: give, fail, again, beat.",
         "operations": "Acts upon many jobs: list, show, stop, resume.",
         "audit": "Who did what, and when.",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from . import bulk, joblogs, members, mutes, shared
+from . import bulk, here, joblogs, members, mutes, shared
 from .command import Invocation, Verbs
 from .output import printable
 from .params import DURATION, INSTANT, QUEUE
@@ -31,6 +31,7 @@ jobs = Verbs(
     examples=("treadle jobs find 'state:failed age:<1h'", "treadle jobs revive 'state:failed error:Timeout' --dry-run"),
 )
 jobs.add_command(timeline)
+jobs.add_command(here.run)
 jobs.add_command(joblogs.logs)
 jobs.add_command(joblogs.tail)
 jobs.add_command(mutes.mute)
