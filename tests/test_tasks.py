@@ -4,6 +4,7 @@ import dataclasses
 import datetime as dt
 import functools
 import inspect
+import re
 import sys
 import types
 import uuid
@@ -212,6 +213,118 @@ def test_two_tasks_of_one_name_are_refused(registry: Registry) -> None:
     assert list(registry.tasks) == ["a"]
 
 
+def test_two_tasks_of_one_name_are_told_by_their_lines(registry: Registry) -> None:
+    """The error named a module and a function, which are the same for both; now it leads to both declarations."""
+
+    def first() -> None: ...
+
+    def second() -> None: ...
+
+    registry.task(name="twice")(first)
+    with pytest.raises(ConfigError) as caught:
+        registry.task(name="twice")(second)
+    places = [f"{__file__}:{each.__code__.co_firstlineno}" for each in (first, second)]
+    assert re.findall(r"[^ (]+\.py:\d+", str(caught.value)) == places
+
+
+class Shop:
+    def send(self, user: int) -> None: ...
+
+    @staticmethod
+    def count(user: int) -> int:
+        return user
+
+    @classmethod
+    def named(cls, user: int) -> str:
+        return f"{cls.__name__} {user}"
+
+
+def test_a_method_is_refused_where_it_is_declared(registry: Registry) -> None:
+    """It was taken as a function of `self`, enqueued without one, and failed in the worker."""
+    for method in (Shop.send, Shop.named.__func__):  # type: ignore[attr-defined]
+        with pytest.raises(ConfigError, match=r"Shop\.\w+ is a method, .* declare a function outside the class"):
+            registry.task(method)
+    with pytest.raises(ConfigError, match="needs a function"):
+
+        class Mail:
+            @registry.task
+            @classmethod
+            def send(cls) -> None: ...
+
+    with pytest.raises(ConfigError, match=r"Mail2\.send is a method"):
+
+        class Mail2:
+            @registry.task(name="mail")
+            async def send(self) -> None: ...
+
+    assert registry.tasks == {}
+    assert registry.task(Shop.count)(3) == 3  # nothing is missing for a call
+    assert registry.task(Shop.named)(3) == "Shop 3"  # bound to its class already
+    assert registry.task(name="plain")(lambda self: self)(1) == 1  # a strange name for a parameter, no method
+
+
+# Words of other systems ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"retries": 3}, r"task send has no option 'retries'; did you mean retry=n \+ 1"),
+        ({"bind": True}, "'bind'; did you mean a first parameter `ctx: Context`"),
+        ({"autoretry_for": (OSError,)}, r"did you mean retry=Retry\(retry_on="),
+        ({"timout": 3}, r"'timout'; did you mean timeout\?"),
+        ({"batch": 10, "with_in": 3}, r"'with_in'; did you mean"),
+        ({"within": 3}, "did you mean it beside batch="),
+    ],
+)
+def test_an_unknown_option_of_a_task_is_a_hint(registry: Registry, options: dict[str, Any], said: str) -> None:
+    def send(items: list[int]) -> None: ...
+
+    with pytest.raises(TypeError, match=said):
+        registry.task(**options)(send)
+    assert registry.tasks == {}
+
+
+def test_an_unknown_option_of_a_command_is_a_hint(registry: Registry) -> None:
+    def say(word: str) -> None: ...
+
+    with pytest.raises(TypeError, match=r"'max_retries'; did you mean retry="):
+        registry.command("/bin/echo", "{word}", max_retries=3)(say)  # type: ignore[call-arg]
+
+
+async def test_an_unknown_option_of_a_job_is_a_hint() -> None:
+    app = App("memory://")
+    send = app.task(name="send")(lambda: None)
+    loose: Any = send
+    with pytest.raises(TypeError, match=r"a job has no option 'countdown'; did you mean delay="):
+        loose.using(countdown=5)
+    with pytest.raises(TypeError, match=r"a job has no option 'eta'; did you mean at=datetime"):
+        await app.enqueue("send", eta=5)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"a job has no option 'prioriy'; did you mean priority\?"):
+        await app.enqueue("elsewhere", prioriy=5)  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match=r"App has no option 'broker'; did you mean App\("):
+        App(broker="redis://")  # type: ignore[arg-type]
+
+
+async def test_an_attribute_of_another_system_is_a_hint() -> None:
+    app = App("memory://")
+    task: Any = app.task(name="send")(lambda: None)
+    for name, said in (("delay", r"enqueue\(…\)"), ("apply_async", r"using\(delay=")):
+        with pytest.raises(AttributeError, match=rf"task send has no attribute '{name}'; did you mean .*{said}"):
+            getattr(task, name)
+        assert not hasattr(task, name)
+    loose: Any = app
+    with pytest.raises(AttributeError, match=r"this App has no attribute 'send_task'; did you mean app\.enqueue\("):
+        _ = loose.send_task
+    handle: Any = await task.enqueue()
+    with pytest.raises(AttributeError, match=r"a Handle has no attribute 'get'; did you mean await handle\.result"):
+        handle.get()
+    ctx: Any = Context.without_job("send")
+    with pytest.raises(AttributeError, match=r"a Context has no attribute 'retry'; did you mean raise RetryAfter"):
+        ctx.retry()
+    await app.close()
+
+
 def test_an_alias_finds_the_task(registry: Registry) -> None:
     task = registry.task(name="new", aliases=["old"])(lambda: None)
     assert registry.find("old") is registry.find("new") is task
@@ -320,7 +433,8 @@ def test_arguments_are_stored_by_name(registry: Registry) -> None:
         ((), {}, "missing a required argument: 'user_id'"),
         ((1, 2), {}, "too many positional"),
         ((1,), {"user_id": 2}, "multiple values"),
-        ((1,), {"userid": 2}, "unexpected keyword argument 'userid'"),
+        ((1,), {"userid": 2}, r"has no parameter 'userid'; did you mean user_id\?"),
+        ((1,), {"countdown": 2}, r"has no parameter 'countdown'; did you mean task\.using\(delay="),
         ((), {"subject": "x"}, "missing a required argument"),
     ],
 )
@@ -330,7 +444,7 @@ def test_a_wrong_call_is_a_type_error_in_the_caller(
     def send(user_id: int, *, subject: str = "hi") -> None: ...
 
     task = registry.task(name="send")(send)
-    with pytest.raises(TypeError, match=f"send: .*{said}"):
+    with pytest.raises(TypeError, match=f"send:? .*{said}"):
         task.bind(*args, **kwargs)
 
 

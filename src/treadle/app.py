@@ -31,7 +31,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, Never, TypeVar, Unpack, cast, overload
 from urllib.parse import urlsplit
 
 import msgspec
@@ -102,6 +102,7 @@ class App(Registry, Watching):
         queues: QueueList | None = None,
         lifespan: Lifespan | None = None,
         read_only: ReadOnlyChoice = False,
+        **unknown: Never,
     ) -> None:
         """`url` is taken from TREADLE_URL or treadle.toml if it is not given; so is all else that is None.
 
@@ -111,6 +112,10 @@ class App(Registry, Watching):
         does so where nothing can be written: on a standby, in a file without permission. Not for a worker.
         """
         super().__init__()
+        if unknown:
+            from .core.hints import unknown_option
+
+            raise TypeError(unknown_option("App", min(unknown), ("url", *App.__init__.__kwdefaults__), at="App"))
         if url is not None and storage is not None:
             raise ConfigError("App: give a url or a storage, not both")
         self.config = config = settings.load()

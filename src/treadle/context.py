@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -84,8 +84,13 @@ def amend(
     max_attempts: int | None = None,
     meta: Mapping[str, object] | None = None,
     id: str | None = None,
+    **unknown: Never,
 ) -> Options:
     """The options with these instead, each checked where it was written. Tags are added to those that are there."""
+    if unknown:
+        from .core.hints import unknown_option
+
+        raise TypeError(unknown_option("a job", min(unknown), amend.__kwdefaults__, at="using"))
     if delay is not None and at is not None:
         raise ValueError("delay and at exclude each other: give one of them")
     changes: dict[str, Any] = {}
@@ -235,6 +240,13 @@ class Handle(Generic[R_co]):
     def __repr__(self) -> str:
         return f"<Handle {self.id} {self.outcome or ''}>"
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            from .core.hints import no_attribute
+
+            raise AttributeError(no_attribute("handle", "a Handle", name), name=name, obj=self)
+
     async def status(self) -> JobView:
         """The job as it is now."""
         return await self._door.status(self.id)
@@ -356,6 +368,13 @@ class Context(Reporting, Waiting, Generic[StateT]):
         self.state: StateT = state  # what the app's lifespan yielded
         self.slot = slot
         self.max_attempts: int = max_attempts or job.max_attempts or DEFAULT_MAX_ATTEMPTS
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            from .core.hints import no_attribute
+
+            raise AttributeError(no_attribute("ctx", "a Context", name), name=name, obj=self)
 
     @classmethod
     def without_job(cls, task: str) -> Context[Any]:

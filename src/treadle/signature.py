@@ -75,12 +75,19 @@ class Signature:
         try:
             return dict(self._signature.bind(*args, **kwargs).arguments)
         except TypeError as error:
+            if self._is_simple and (unknown := kwargs.keys() - self._names):
+                raise self._no_parameter(min(unknown)) from None
             raise TypeError(f"{self._task}: {error}") from None
+
+    def _no_parameter(self, name: str) -> TypeError:
+        from .core.hints import unknown_option
+
+        return TypeError(unknown_option(self._task, name, self._names, at="enqueue"))
 
     def check(self, arguments: Mapping[str, object]) -> None:
         """TypeError unless arguments by name fit."""
         if unknown := sorted(arguments.keys() - self._names):
-            raise TypeError(f"{self._task} has no parameter {unknown[0]!r}")
+            raise self._no_parameter(unknown[0])
         if missing := sorted(self._required - arguments.keys()):
             raise TypeError(f"{self._task}: missing a required argument: {missing[0]!r}")
         for parameter in self._signature.parameters.values():

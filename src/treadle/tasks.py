@@ -22,6 +22,7 @@ from typing import (
     Final,
     Generic,
     Literal,
+    Never,
     NoReturn,
     ParamSpec,
     Self,
@@ -97,11 +98,19 @@ class Task(Generic[P, R_co]):
         memory: Size | None = None,
         cpu: Duration | None = None,
         middleware: Iterable[Middleware] = (),
+        **unknown: Any,
     ) -> None:
+        if unknown:
+            from .core.hints import unknown_option
+
+            what = f"task {name or getattr(function, '__name__', function)}"
+            known = ("batch", "within", *Task.__init__.__kwdefaults__)
+            raise TypeError(unknown_option(what, min(unknown), known, at="@task"))
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
         self._home = home
         try:
+            _check_no_method(function)
             self.name = names.check_name("task", name or _name_of(function))
             self.aliases = tuple(names.check_name("task", alias) for alias in aliases)
             partitions = queue if isinstance(queue, Partitions) else None
@@ -137,6 +146,14 @@ class Task(Generic[P, R_co]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
 
+    if not TYPE_CHECKING:  # what is not there stays an error in the type checker, too
+
+        def __getattr__(self, name: str) -> Any:
+            from .core.hints import no_attribute
+
+            what = f"task {self.__dict__.get('name', '')}"
+            raise AttributeError(no_attribute("task", what, name), name=name, obj=self)
+
     def follow_up(self, end: End) -> Callable[[FollowUpT], FollowUpT]:
         """Declare what is enqueued when a job of this task ends so, in the commit that ends it:
 
@@ -157,6 +174,12 @@ class Task(Generic[P, R_co]):
             return builder
 
         return add
+
+    @property
+    def declared_at(self) -> str:
+        """The file and line of its function, as an error names them: those of the first decorator."""
+        code = getattr(inspect.unwrap(self.function), "__code__", None)
+        return "a place unknown" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
     def is_at_home(self, registry: Registry) -> bool:
         """Whether it was declared there, and not on a registry that is included."""
@@ -183,6 +206,7 @@ class Task(Generic[P, R_co]):
         max_attempts: int | None = None,
         meta: Mapping[str, object] | None = None,
         id: str | None = None,
+        **unknown: Never,
     ) -> Self:
         """The same task with other options for what is enqueued through it. Tags are added to the task's own.
 
@@ -206,6 +230,7 @@ class Task(Generic[P, R_co]):
             max_attempts=max_attempts,
             meta=meta,
             id=id,
+            **unknown,
         )
         return other
 
@@ -424,6 +449,13 @@ class Registry(Timetable):
         # Weak: a library's registry lives as long as its module, and must not keep every app that ever included it.
         self._parents: weakref.WeakSet[Registry] = weakref.WeakSet()
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            from .core.hints import no_attribute
+
+            raise AttributeError(no_attribute("app", f"this {type(self).__name__}", name), name=name, obj=self)
+
     @overload
     def task(  # type: ignore[overload-overlap]
         self, function: Callable[Concatenate[Context[Any], P], Coroutine[Any, Any, R]], /
@@ -617,13 +649,25 @@ class Registry(Timetable):
             other = self.by_name.get(name)
             if other is not None and not (_is_interactive(task.function) and _is_interactive(other.function)):
                 raise ConfigError(
-                    f"task name {name} is taken by {other.__module__}.{other.__qualname__}: give one of them a name="
+                    f"task name {name} is taken by {other.__module__}.{other.__qualname__} ({other.declared_at}): "
+                    f"give it, or the one that is declared at {task.declared_at}, a name="
                 )
 
     def _add(self, task: Task[..., Any]) -> None:
         self.tasks[task.name] = task
         for name in (task.name, *task.aliases):
             self.by_name[name] = task
+
+
+def _check_no_method(function: Function) -> None:
+    inner = getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
+    if "." not in inner or inspect.ismethod(function):
+        return
+    if next(iter(inspect.signature(function).parameters), None) in ("self", "cls"):
+        raise ValueError(
+            f"{inner} is a method, and a worker has no object to call it on: declare a function outside the class, "
+            "with what it needs of the object (such as its id) as a parameter"
+        )
 
 
 def _name_of(function: Function) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import os
 import threading
@@ -352,7 +353,9 @@ async def test_an_app_that_cannot_be_imported_elsewhere_is_refused_at_start() ->
     @local.task(name="local", executor="process")
     def nowhere() -> None: ...
 
-    with pytest.raises(ConfigError, match="no attribute of any module"):
+    with pytest.raises(
+        ConfigError, match=r"no attribute of any module.*declared inside test_an_app_.*test_process\.py:"
+    ):
         async with local.worker():
             pass
     await local.close()
@@ -365,6 +368,39 @@ async def test_a_task_that_a_child_does_not_find_is_named_at_start(monkeypatch: 
     with pytest.raises(ConfigError, match="other_name"):
         async with app.worker(["default"], timing=TIMING, limits=Limits(children=1)):
             pass
+
+
+@pytest.mark.anyio
+async def test_a_nested_function_that_a_child_cannot_import_is_refused_at_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child imports the module, and never calls the function that declares the task. What a function declares while
+    its module is imported, a child finds: that is no reason to refuse."""
+    (tmp_path / "nested_app.py").write_text(
+        "from treadle import App\n"
+        "def make():\n"
+        "    made = App('memory://')\n"
+        "    @made.task(executor='process')\n"
+        "    def early(): ...\n"
+        "    return made\n"
+        "app = make()\n"
+        "def later():\n"
+        "    @app.task(executor='process')\n"
+        "    def late(): ...\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    nested: Any = importlib.import_module("nested_app")
+    limits = Limits(children=1)
+    async with nested.app.worker(timing=TIMING, limits=limits):
+        pass
+    del nested.app.tasks["nested_app.early"]
+    nested.later()
+    with pytest.raises(
+        ConfigError, match=r"no task nested_app\.late.*declared inside later, .*nested_app\.py:9: move it"
+    ):
+        async with nested.app.worker(timing=TIMING, limits=limits):
+            pass
+    await nested.app.close()
 
 
 @pytest.mark.anyio

@@ -138,6 +138,16 @@ async def outside() -> None:
     await say.enqueue("a", times=2)  # error
 
 
+async def words_of_other_systems(ctx: Context) -> None:
+    welcome.using(countdown=5)  # error
+    await welcome.delay(1)  # error
+    (await welcome.enqueue(1)).get()  # error
+    ctx.retry()  # error
+    App(broker="redis://")  # error
+    app.send_task("send")  # error
+    Retry(max_retries=3)  # error
+
+
 app.command("/bin/echo", stdout="x")  # error
 app.pool("thumbs", "/usr/bin/node worker.js", sizes=2)  # error
 app.http("https://hooks.example.com/x", follow_redirects=True)  # error

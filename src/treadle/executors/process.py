@@ -160,6 +160,17 @@ class ProcessExecutor:
 
     # The pool --------------------------------------------------------------------------------------------------------
 
+    def _nested(self) -> str:
+        """Where to look if a child does not find a task: one that is declared in a function is the likely cause. It is
+        no error by itself, because a function that makes the app may be called as its module is imported."""
+        for task in self._tasks():
+            outer, _, inner = task.__qualname__.rpartition(".<locals>.")
+            if inner:
+                return (
+                    f" ({task.name} is declared inside {outer}, {task.declared_at}: move it to the top of its module)"
+                )
+        return ""
+
     def _limits_of(self, name: str) -> Task[..., Any] | None:
         return next((task for task in self._tasks() if name in (task.name, *task.aliases)), None)
 
@@ -194,8 +205,9 @@ class ProcessExecutor:
             self._failures += 1
             rest = min(LONGEST_REST, 2.0**self._failures)
             self._rests_until = asyncio.get_running_loop().time() + rest
-            self._last_error = ConfigError(f"executor process: {error}")
-            log.error("a child process could not be started (tried again in %.0f s): %s", rest, error)
+            told = f"{error}{self._nested()}"
+            self._last_error = ConfigError(f"executor process: {told}")
+            log.error("a child process could not be started (tried again in %.0f s): %s", rest, told)
             return
         self._failures, self._rests_until = 0, 0.0
         self._children.add(child)
