@@ -115,7 +115,7 @@ class App(Registry, Watching):
         if unknown:
             from .core.hints import unknown_option
 
-            raise TypeError(unknown_option("App", min(unknown), ("url", *App.__init__.__kwdefaults__), at="App"))
+            raise TypeError(unknown_option("App", min(unknown), ("url", *(App.__init__.__kwdefaults__ or ())), at="App"))
         if url is not None and storage is not None:
             raise ConfigError("App: give a url or a storage, not both")
         self.config = config = settings.load()

@@ -90,7 +90,7 @@ def amend(
     if unknown:
         from .core.hints import unknown_option
 
-        raise TypeError(unknown_option("a job", min(unknown), amend.__kwdefaults__, at="using"))
+        raise TypeError(unknown_option("a job", min(unknown), amend.__kwdefaults__ or (), at="using"))
     if delay is not None and at is not None:
         raise ValueError("delay and at exclude each other: give one of them")
     changes: dict[str, Any] = {}
