@@ -87,7 +87,16 @@ LOCKED_FOR: Final = 60.0  # a lock whose owner names no time
 
 
 class App(Registry, Watching):
-    """A registry of tasks together with the storage where their jobs are kept."""
+    """A registry of tasks together with the storage where their jobs are kept.
+
+    >>> shop = App("memory://")
+    >>> @shop.task(name="welcome", queue="mail", retry=5)
+    ... def welcome(name: str) -> str:
+    ...     return f"Welcome, {name}!"
+    >>> welcome.enqueue_sync("Ada").outcome
+    'inserted'
+    >>> shop.close_sync()
+    """
 
     def __init__(
         self,
@@ -115,7 +124,9 @@ class App(Registry, Watching):
         if unknown:
             from .core.hints import unknown_option
 
-            raise TypeError(unknown_option("App", min(unknown), ("url", *(App.__init__.__kwdefaults__ or ())), at="App"))
+            raise TypeError(
+                unknown_option("App", min(unknown), ("url", *(App.__init__.__kwdefaults__ or ())), at="App")
+            )
         if url is not None and storage is not None:
             raise ConfigError("App: give a url or a storage, not both")
         self.config = config = settings.load()

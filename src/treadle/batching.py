@@ -24,7 +24,13 @@ _LISTS: Final = (list, abc.Sequence, abc.Iterable, abc.Collection, abc.MutableSe
 
 
 class BatchContext(Generic[StateT]):
-    """What a batch task sees of its run: the contexts of its jobs, in the order of the items."""
+    """What a batch task sees of its run: the contexts of its jobs, in the order of the items.
+
+    >>> @app.task(name="mark", batch=100, within="2s")
+    ... def mark(ctx: BatchContext, items: list[str]) -> None:
+    ...     for job, item in zip(ctx, items):
+    ...         job.log.info("marked %s", item)
+    """
 
     __slots__ = ("jobs",)
 

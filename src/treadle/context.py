@@ -172,6 +172,10 @@ class Call(Generic[R_co]):
     """A request for a job, not yet made: a task, its encoded arguments, its options. `task.bind(…)` makes one.
 
     Enqueued twice, it gives two jobs, unless its options hold an id or a unique key.
+
+    >>> handles = app.enqueue_many_sync([send.bind(1), send.bind(2)])
+    >>> len(handles)
+    2
     """
 
     __slots__ = ("args", "decode_result", "options", "task")
@@ -219,7 +223,18 @@ class Handle(Generic[R_co]):
     `replaced` that is the job which was there already, with `kept` the one that there will be when that has ended.
 
     `app.handle(id)` and `task.handle(id)` make one of a job's id, with no outcome: `chosen_by` then says how the result
-    of the job is decoded."""
+    of the job is decoded.
+
+    >>> handle = send.enqueue_sync(1)
+    >>> handle.outcome
+    'inserted'
+    >>> handle.status_sync().state
+    'ready'
+    >>> handle.cancel_sync()
+    'cancelled'
+    >>> app.handle(handle.id).status_sync().state
+    'cancelled'
+    """
 
     __slots__ = ("_chosen_by", "_decode", "_door", "id", "outcome")
 
@@ -315,7 +330,14 @@ def _no_limit() -> float | None:
 
 
 class Context(Reporting, Waiting, Generic[StateT]):
-    """What a task sees of its own run. Safe to read from a thread."""
+    """What a task sees of its own run. Safe to read from a thread.
+
+    >>> @app.task(name="count")
+    ... async def count(ctx: Context, rows: int) -> None:
+    ...     for row in range(rows):
+    ...         await ctx.progress(row, rows)
+    ...     ctx.follow(send.bind(1))  # with the success of this run
+    """
 
     __slots__ = (
         "_cancelled",

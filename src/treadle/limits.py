@@ -29,7 +29,11 @@ LONGEST_PAUSE: Final = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitView:
-    """One rate limit as it stands now. `queue` is set for the limit that is a queue's own rate."""
+    """One rate limit as it stands now. `queue` is set for the limit that is a queue's own rate.
+
+    >>> app.limits.set_sync("fax", "10/m").rate
+    '10/m'
+    """
 
     name: str
     rate: str
@@ -42,7 +46,12 @@ class LimitView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockView:
-    """One named lock that is held."""
+    """One named lock that is held.
+
+    >>> with app.lock("books"):
+    ...     [lock.name for lock in app.locks.list_sync()]
+    ['books']
+    """
 
     name: str
     owner: str
@@ -146,6 +155,10 @@ class Lock:
     It is held until the block ends, and for `ttl` at the longest: whoever needs it for longer calls `renew`. One that
     ran out may be somebody else's before its owner notices, so give `fence` to whatever the lock guards: it rises with
     every change of owner.
+
+    >>> with app.lock("import", ttl="5m") as lock:
+    ...     lock.fence > 0
+    True
     """
 
     def __init__(self, client: Client, name: str, *, ttl: Duration, wait: Duration, owner: str | None) -> None:

@@ -34,7 +34,12 @@ NONE: Final[Mapping[str, Any]] = {}
 
 class Next:
     """The rest of a run. `call()` goes on with the arguments as they are, `call(*args, **kwargs)` with these instead;
-    after an `async def` it is awaited. The context is not among the arguments."""
+    after an `async def` it is awaited. The context is not among the arguments.
+
+    >>> async def timed(ctx: Context, call: Next) -> object:
+    ...     print(call.task, call.args)
+    ...     return await call()
+    """
 
     __slots__ = ("_go", "args", "kwargs", "task")
 

@@ -39,7 +39,12 @@ RemoveAnswer = Literal["removed", "cancelled", "asked"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPage:
-    """Some of the jobs that match, each with its last error only. `next` is the cursor of the page after it."""
+    """Some of the jobs that match, each with its last error only. `next` is the cursor of the page after it.
+
+    >>> page = app.jobs.find_sync("state:failed", limit=10)
+    >>> len(page.jobs), page.next
+    (1, None)
+    """
 
     jobs: tuple[JobView, ...]
     next: str | None

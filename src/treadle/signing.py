@@ -25,7 +25,13 @@ _SCHEME: Final = "v1="
 
 
 class BadSignature(TreadleError):
-    """A request that cannot be believed: unsigned, changed on its way, signed with another secret, or too old."""
+    """A request that cannot be believed: unsigned, changed on its way, signed with another secret, or too old.
+
+    >>> from treadle.signing import verify
+    >>> verify({}, b"{}", "secret")
+    Traceback (most recent call last):
+    treadle.BadSignature: …
+    """
 
 
 def sign(body: bytes, secret: str, *, token: str, at: float) -> dict[str, str]:

@@ -76,7 +76,13 @@ HERE: Final = frozenset({"async", "thread"})  # executors whose calls run in the
 
 
 class Task(Generic[P, R_co]):
-    """A declared function. Made by `@app.task` or `@registry.task`."""
+    """A declared function. Made by `@app.task` or `@registry.task`.
+
+    >>> send.using(delay="5m", priority=10).enqueue_sync(1).outcome
+    'inserted'
+    >>> send.bind(2)
+    <Call of send>
+    """
 
     def __init__(
         self,
@@ -275,7 +281,14 @@ class Task(Generic[P, R_co]):
 
 
 class AsyncTask(Task[P, R_co]):
-    """A task whose function is `async def`."""
+    """A task whose function is `async def`.
+
+    >>> send
+    <AsyncTask send>
+    >>> import asyncio
+    >>> asyncio.run(send(7))  # the function, here and now
+    'sent to 7'
+    """
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Coroutine[Any, Any, R_co]:
         answer: Coroutine[Any, Any, R_co] = self.function(*self._visible(args), **kwargs)
@@ -283,7 +296,14 @@ class AsyncTask(Task[P, R_co]):
 
 
 class SyncTask(Task[P, R_co]):
-    """A task whose function is a plain `def`."""
+    """A task whose function is a plain `def`.
+
+    >>> @app.task(name="double")
+    ... def double(n: int) -> int:
+    ...     return 2 * n
+    >>> double(4)  # the function, here and now
+    8
+    """
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         answer: R_co = self.function(*self._visible(args), **kwargs)
@@ -292,7 +312,14 @@ class SyncTask(Task[P, R_co]):
 
 class BatchTask(Task[[T], R_co], Generic[T, R_co]):
     """A task of which one call does many jobs: a job has one item, and the function gets a list of them. It is made by
-    `@app.task(batch=100, within="2s")`; `executors.batch` gathers the jobs."""
+    `@app.task(batch=100, within="2s")`; `executors.batch` gathers the jobs.
+
+    >>> @app.task(name="index", batch=100, within="2s")
+    ... def index(items: list[str]) -> None:
+    ...     print(items)
+    >>> index.enqueue_sync("page 1").outcome
+    'inserted'
+    """
 
     def __init__(
         self, function: Function, home: Registry, *, batch: int, within: Duration = WITHIN, **options: Any
@@ -323,7 +350,13 @@ class BatchTask(Task[[T], R_co], Generic[T, R_co]):
 
 class OutsideTask(Task[P, R_co]):
     """A task whose work is done outside this process: by a program, a worker pool, a service. Its function is a stub,
-    which gives it a name, parameters and a result's type, and is never called."""
+    which gives it a name, parameters and a result's type, and is never called.
+
+    >>> @app.command("/usr/bin/convert", "{src}", "{dst}")
+    ... def convert(src: str, dst: str) -> None: ...
+    >>> type(convert).__name__
+    'OutsideTask'
+    """
 
     def __init__(
         self, function: Function, home: Registry, make: Callable[[Function, str], Outside], options: Mapping[str, Any]
@@ -361,7 +394,14 @@ class DeclareOutside:
 
 
 class Pool:
-    """Long-lived workers in any language, which speak JSON lines. Made by `app.pool`."""
+    """Long-lived workers in any language, which speak JSON lines. Made by `app.pool`.
+
+    >>> thumbs = app.pool("thumbs", ["/usr/bin/node", "worker.js"], size=2)
+    >>> @thumbs.task
+    ... def shrink(path: str) -> str: ...
+    >>> thumbs
+    <Pool thumbs>
+    """
 
     def __init__(self, home: Registry, spec: PoolSpec) -> None:
         self.spec = spec
@@ -439,7 +479,15 @@ class DeclareBatch:
 
 
 class Registry(Timetable):
-    """A set of declared tasks. A library declares on one of its own, and an app includes it."""
+    """A set of declared tasks. A library declares on one of its own, and an app includes it.
+
+    >>> mails = Registry()
+    >>> @mails.task(name="mails.digest")
+    ... def digest(user: int) -> None: ...
+    >>> app.include(mails)
+    >>> app.find("mails.digest")
+    <SyncTask mails.digest>
+    """
 
     def __init__(self) -> None:
         super().__init__()

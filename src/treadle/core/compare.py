@@ -28,7 +28,11 @@ class Window(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Difference:
     """What was, and by how much it changed: by which share of what was; for `bad`, in shares of all runs. The word
-    says which way it went, for whoever does not see a colour."""
+    says which way it went, for whoever does not see a colour.
+
+    >>> for change in app.history.compare_sync(since="1h").items:
+    ...     print(change.bad.before, change.bad.word)
+    """
 
     before: float | None
     by: float | None
@@ -37,7 +41,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairChange:
-    """One queue and task: in the range, and before."""
+    """One queue and task: in the range, and before.
+
+    >>> for change in app.history.compare_sync(since="1h").items:
+    ...     print(change.task, change.runs.word)
+    """
 
     queue: str
     task: str
@@ -53,7 +61,12 @@ class PairChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Both ranges are whole minutes, or whole hours from a day on, and equally long."""
+    """Both ranges are whole minutes, or whole hours from a day on, and equally long.
+
+    >>> comparison = app.history.compare_sync(since="1h")
+    >>> comparison.until - comparison.since == comparison.before_until - comparison.before_since
+    True
+    """
 
     since: datetime
     until: datetime

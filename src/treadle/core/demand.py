@@ -35,7 +35,11 @@ class Room(Struct, frozen=True):
 
 
 class Portion(Struct, frozen=True):
-    """A queue's part of the pod's places, where the pod has a number of them for all its queues together."""
+    """A queue's part of the pod's places, where the pod has a number of them for all its queues together.
+
+    >>> Portion(least=2, weight=3)  # of app.worker(pod_slots=20, portions={"mail": …})
+    Portion(least=2, weight=3)
+    """
 
     least: int = 0  # kept free for this queue, whatever the others want
     weight: int = 1  # of the rest, among those that have work

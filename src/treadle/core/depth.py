@@ -18,7 +18,11 @@ ALL: Final = ""
 
 @dataclass(frozen=True, slots=True)
 class DepthPoint:
-    """The most that lay there in one step of a chart; None where nobody has looked."""
+    """The most that lay there in one step of a chart; None where nobody has looked.
+
+    >>> newest = app.history.depth_sync(since="1h").points[-1]
+    >>> newest.ready  # None: nobody has looked yet
+    """
 
     at: datetime
     ready: int | None
@@ -28,13 +32,23 @@ class DepthPoint:
 
 @dataclass(frozen=True, slots=True)
 class QueueDepths:
+    """How much lay in one queue, step by step.
+
+    >>> for each in app.history.depth_sync(since="1h").queues:
+    ...     print(each.queue, each.points[-1].ready)
+    """
+
     queue: str
     points: tuple[DepthPoint, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DepthSeries:
-    """A chart: all queues together, and each by itself, the deepest first."""
+    """A chart: all queues together, and each by itself, the deepest first.
+
+    >>> app.history.depth_sync(since="1h").step
+    60.0
+    """
 
     step: float  # seconds
     points: tuple[DepthPoint, ...]

@@ -40,7 +40,11 @@ class LogLine(Struct, frozen=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogView:
-    """One line of a job's log. `n` is where a reader goes on: `after=line.n`."""
+    """One line of a job's log. `n` is where a reader goes on: `after=line.n`.
+
+    >>> [line.text for line in app.jobs.logs_sync(sent.id)]
+    ['to 7']
+    """
 
     n: int
     at: datetime

@@ -21,7 +21,15 @@ class Signal(Exception):
 
 
 class RetryAfter(Signal):
-    """This attempt failed; try again after exactly so long. Costs an attempt, and at the last one the job fails."""
+    """This attempt failed; try again after exactly so long. Costs an attempt, and at the last one the job fails.
+
+    >>> def fetch(answer: dict[str, str]) -> None:
+    ...     if answer["status"] == "busy":
+    ...         raise RetryAfter("10s")
+    >>> fetch({"status": "busy"})
+    Traceback (most recent call last):
+    treadle.RetryAfter: retry after 10 s
+    """
 
     def __init__(self, delay: Duration, message: str = "") -> None:
         self.delay = seconds(delay, "RetryAfter")
@@ -29,7 +37,12 @@ class RetryAfter(Signal):
 
 
 class Snooze(Signal):
-    """Not now: come back later. Costs no attempt and leaves no error."""
+    """Not now: come back later. Costs no attempt and leaves no error.
+
+    >>> raise Snooze("10m")
+    Traceback (most recent call last):
+    treadle.Snooze: snoozed for 600 s
+    """
 
     def __init__(self, delay: Duration) -> None:
         self.delay = max(SHORTEST_SNOOZE, seconds(delay, "Snooze"))
@@ -37,7 +50,12 @@ class Snooze(Signal):
 
 
 class Throttle(Signal):
-    """The far side refuses us all: cool the whole queue, at least for `delay`. Costs no attempt."""
+    """The far side refuses us all: cool the whole queue, at least for `delay`. Costs no attempt.
+
+    >>> raise Throttle("30s")
+    Traceback (most recent call last):
+    treadle.Throttle: throttled for 30 s
+    """
 
     def __init__(self, delay: Duration | None = None) -> None:
         self.delay = None if delay is None else seconds(delay, "Throttle")
@@ -45,14 +63,24 @@ class Throttle(Signal):
 
 
 class Fail(Signal):
-    """This can never work: fail at once, whatever attempts remain."""
+    """This can never work: fail at once, whatever attempts remain.
+
+    >>> raise Fail("this card does not exist")
+    Traceback (most recent call last):
+    treadle.Fail: this card does not exist
+    """
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
 
 
 class Cancel(Signal):
-    """No longer wanted: end as cancelled, never retried, never counted as a failure."""
+    """No longer wanted: end as cancelled, never retried, never counted as a failure.
+
+    >>> raise Cancel("the order was withdrawn")
+    Traceback (most recent call last):
+    treadle.Cancel: the order was withdrawn
+    """
 
     def __init__(self, message: str = "") -> None:
         super().__init__(message)
@@ -60,7 +88,13 @@ class Cancel(Signal):
 
 class Wait(Signal):
     """Wait for an answer from outside, without a slot: the job runs again when it is there. The token is one that
-    `ctx.answer_token` made in this run."""
+    `ctx.answer_token` made in this run.
+
+    >>> async def pay(ctx: Context) -> object:
+    ...     if ctx.has_answer:
+    ...         return await ctx.answer()
+    ...     raise Wait(await ctx.answer_token("1h"))
+    """
 
     def __init__(self, token: str) -> None:
         self.token = token
@@ -69,7 +103,14 @@ class Wait(Signal):
 
 class AnswerAgain(Snooze):
     """`await ctx.answer(token)`: whoever was asked says, not now. Not caught, the job comes back after so long, at no
-    cost, and may ask again."""
+    cost, and may ask again.
+
+    >>> async def poll(ctx: Context, token: str) -> object:
+    ...     try:
+    ...         return await ctx.answer(token)
+    ...     except AnswerAgain as later:
+    ...         raise Snooze(later.delay) from None
+    """
 
 
 class Release(Signal):

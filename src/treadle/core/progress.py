@@ -71,7 +71,11 @@ class Checkpoint(Struct, frozen=True, kw_only=True, gc=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressView:
-    """How far a job has come. `share` is from 0 to 1, where a total is known."""
+    """How far a job has come. `share` is from 0 to 1, where a total is known.
+
+    >>> app.jobs.progress_sync(failed.id).note
+    'half'
+    """
 
     done: float
     total: float | None

@@ -21,7 +21,12 @@ SAMPLES: Final = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationView:
-    """One act upon many jobs, as it stands."""
+    """One act upon many jobs, as it stands.
+
+    >>> operation = app.operations.start_sync("cancel", "queue:fax", by="ann")
+    >>> operation.state
+    'running'
+    """
 
     id: str
     act: str
@@ -51,7 +56,11 @@ class OperationView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
-    """What an act would do to the jobs that match now. Nothing has been written."""
+    """What an act would do to the jobs that match now. Nothing has been written.
+
+    >>> app.operations.preview_sync("revive", "state:failed").changes
+    1
+    """
 
     act: str
     filter: str
@@ -67,7 +76,12 @@ class Preview:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureView:
-    """Failed jobs with one cause. `filter` finds all of them, also those that were not counted here."""
+    """Failed jobs with one cause. `filter` finds all of them, also those that were not counted here.
+
+    >>> group = app.jobs.failures_sync().groups[0]
+    >>> group.type, group.count
+    ('ConnectionError', 1)
+    """
 
     cause: str
     filter: str
@@ -86,7 +100,12 @@ class FailureView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailurePage:
-    """The largest groups first, of the newest failures. `capped`: there are more than `looked_at`."""
+    """The largest groups first, of the newest failures. `capped`: there are more than `looked_at`.
+
+    >>> page = app.jobs.failures_sync()
+    >>> page.looked_at, page.capped
+    (1, False)
+    """
 
     groups: tuple[FailureView, ...]
     looked_at: int
@@ -95,7 +114,13 @@ class FailurePage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditView:
-    """Who did what, to what, when, and what came of it."""
+    """Who did what, to what, when, and what came of it.
+
+    >>> app.queues.pause_sync("telex", by="ann", reason="out of paper").paused
+    True
+    >>> app.audit.list_sync(1)[0].by
+    'ann'
+    """
 
     id: str
     at: datetime

@@ -15,7 +15,11 @@ from .schedule import Schedule
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleView:
-    """One schedule: its plan, who changed it, and how far it has come."""
+    """One schedule: its plan, who changed it, and how far it has come.
+
+    >>> app.schedules.add_sync("daily", "0 9 * * *", "send", args={"user": 1}).words
+    'At 09:00 every day'
+    """
 
     name: str
     expression: str
@@ -54,7 +58,14 @@ class ScheduleView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FireView:
-    """One fire time that is settled."""
+    """One fire time that is settled.
+
+    >>> schedule = app.schedules.add_sync("hourly", "0 * * * *", "send", args={"user": 1})
+    >>> app.schedules.fire_sync("hourly").outcome
+    'inserted'
+    >>> [fire.outcome for fire in app.schedules.fires_sync("hourly")]
+    ['fired']
+    """
 
     fire_at: datetime
     at: datetime

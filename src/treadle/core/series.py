@@ -18,7 +18,11 @@ _SHARES = (0.5, 0.95, 0.99)
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How long something took, in seconds; None where nothing was measured."""
+    """How long something took, in seconds; None where nothing was measured.
+
+    >>> app.history.series_sync(queue="mail").whole.wait.count
+    2
+    """
 
     count: int
     mean: float | None
@@ -30,7 +34,12 @@ class Spread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """What happened in one step of a chart."""
+    """What happened in one step of a chart.
+
+    >>> point = app.history.series_sync(queue="mail").whole
+    >>> point.run.count >= 0
+    True
+    """
 
     at: datetime
     outcomes: dict[str, int]
@@ -46,7 +55,12 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """A chart: evenly spaced points, the empty ones among them, and the whole as one."""
+    """A chart: evenly spaced points, the empty ones among them, and the whole as one.
+
+    >>> series = app.history.series_sync(queue="mail")
+    >>> series.whole.outcomes
+    {'failed': 1, 'succeeded': 1}
+    """
 
     step: float  # seconds
     points: tuple[Point, ...]
@@ -55,7 +69,11 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class PairSeries:
-    """The chart of one queue and task."""
+    """The chart of one queue and task.
+
+    >>> [(pair.queue, pair.task) for pair in app.history.tasks_sync()]
+    [('mail', 'send')]
+    """
 
     queue: str
     task: str
@@ -64,7 +82,11 @@ class PairSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EventView:
-    """One line of a job's timeline."""
+    """One line of a job's timeline.
+
+    >>> [event.what for event in app.history.timeline_sync(failed.id)]
+    ['enqueued', 'claimed', 'failed']
+    """
 
     at: datetime | None
     what: str
@@ -76,7 +98,11 @@ class EventView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingView:
-    """How a pod and its storage fared, at one moment of a chart."""
+    """How a pod and its storage fared, at one moment of a chart.
+
+    >>> for reading in app.history.pods_sync():
+    ...     print(reading.label, reading.cpu, reading.rss)
+    """
 
     at: datetime
     pod: str

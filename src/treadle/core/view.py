@@ -29,7 +29,11 @@ _LAST: Final = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorView:
-    """How one attempt ended, when it did not end well."""
+    """How one attempt ended, when it did not end well.
+
+    >>> app.jobs.get_sync(failed.id).error.message
+    'the far side is down'
+    """
 
     attempt: int
     kind: str
@@ -44,7 +48,12 @@ class ErrorView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitView:
-    """For what a waiting job waits: somebody's answer, until then. `since`: when the attempt began that waits."""
+    """For what a waiting job waits: somebody's answer, until then. `since`: when the attempt began that waits.
+
+    >>> job = app.jobs.get_sync(sent.id)
+    >>> job.waits is None  # only a job in the state `waiting` has one: job.waits.until
+    True
+    """
 
     until: datetime | None
     since: datetime | None
@@ -52,7 +61,12 @@ class WaitView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
-    """One job, as it is now."""
+    """One job, as it is now.
+
+    >>> job = app.jobs.get_sync(sent.id)
+    >>> job.state, job.attempt, job.result
+    ('succeeded', 1, 'sent to 7')
+    """
 
     id: str
     task: str
@@ -91,7 +105,12 @@ class JobView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueView:
-    """One queue: its live settings and what is in it."""
+    """One queue: its live settings and what is in it.
+
+    >>> queue = app.queues.get_sync("mail")
+    >>> queue.paused, queue.failed
+    (False, 1)
+    """
 
     name: str
     paused: bool
@@ -136,7 +155,11 @@ class QueueView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskView:
-    """One task that pods know, or have known."""
+    """One task that pods know, or have known.
+
+    >>> app.catalog.task_sync("send").description
+    'sends a mail'
+    """
 
     name: str
     queue: str  # where its jobs go, if the call names no other
@@ -153,7 +176,11 @@ class TaskView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodView:
-    """One worker process."""
+    """One worker process.
+
+    >>> [pod.label for pod in app.pods.list_sync() if pod.live]
+    []
+    """
 
     id: str
     label: str

@@ -30,7 +30,11 @@ class DueTask(Struct, frozen=True):
 
 
 class ClusterWarning(Struct, frozen=True, kw_only=True):
-    """`seconds`: for how long it has been so, as far as can be told."""
+    """`seconds`: for how long it has been so, as far as can be told.
+
+    >>> [warning.code for warning in app.warnings_sync() if warning.queue == "mail"]
+    ['TREADLE-D013']
+    """
 
     code: str
     kind: Literal["unserved", "unknown_task"]
