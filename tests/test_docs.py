@@ -42,7 +42,15 @@ def generator() -> ModuleType:
         sys.path.remove(str(DOCS))
 
 
-GENERATED = ["reference/cli.md", "reference/settings.md", "queues.md", "retries.md", "guarantees.md", "metrics.md"]
+GENERATED = [
+    "reference/api.md",
+    "reference/cli.md",
+    "reference/settings.md",
+    "queues.md",
+    "retries.md",
+    "guarantees.md",
+    "metrics.md",
+]
 GENERATED += ["operate.md"]
 
 

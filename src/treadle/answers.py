@@ -20,6 +20,13 @@ AnswerOutcome = Literal["won", "same"]
 
 
 class Answers:
+    """`app.answers`: what somebody outside says to a job that waits for it, by its token.
+
+    >>> app.answers.give_sync("no-such-token", {"id": "r-1"})
+    Traceback (most recent call last):
+    treadle.AnswerNotFound: …
+    """
+
     def __init__(self, client: Client) -> None:
         self._client = client
 
@@ -37,7 +44,7 @@ class Answers:
         return await self.say(token, answering.again(after))
 
     async def say(self, token: str, given: Given) -> AnswerOutcome:
-        """One of the three, as `core.answer.read` finds it in a request body."""
+        """One of the three above, as it comes in the body of a request."""
         told = await self._client.answer(answering.id_of(token), given)
         if told.outcome == "won":
             return "won"

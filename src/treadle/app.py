@@ -84,6 +84,39 @@ log = logging.getLogger("treadle.app")
 
 SCHEMES: Final = ("sqlite", "memory", "postgresql")
 LOCKED_FOR: Final = 60.0  # a lock whose owner names no time
+# What the other parts of Treadle (worker, command line, dashboard, test kit) ask of an app, and its users do not: no
+# completion shows it. A leading underscore would say the same, and forbid it to those parts as well.
+_NOT_SHOWN: Final = frozenset(
+    {
+        "adopt",
+        "all",
+        "allow_read_only",
+        "as_child",
+        "by_name",
+        "check_time",
+        "client",
+        "config",
+        "declare",
+        "declared_schedules",
+        "door",
+        "heed",
+        "hooks",
+        "layers",
+        "lend",
+        "lived",
+        "make_pod",
+        "origin",
+        "seeds",
+        "stack_of",
+        "state",
+        "storage",
+        "take_back",
+        "take_over",
+        "through",
+        "timetable",
+        "timing",
+    }
+)
 
 
 class App(Registry, Watching):
@@ -152,6 +185,9 @@ class App(Registry, Watching):
         for command, table in config.commands.items():
             self._declare_command(command, table)
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _NOT_SHOWN]
+
     def __repr__(self) -> str:
         return f"<App {self.name or ''} {settings.masked(self.url)}>"
 
@@ -159,66 +195,77 @@ class App(Registry, Watching):
 
     @cached_property
     def jobs(self) -> Jobs:
+        """Jobs: look for them, explain, cancel, revive, reschedule, move, and their logs."""
         from .operators import Jobs
 
         return Jobs(self.client)
 
     @cached_property
     def answers(self) -> Answers:
+        """What somebody outside says to a job that waits."""
         from .answers import Answers
 
         return Answers(self.client)
 
     @cached_property
     def queues(self) -> Queues:
+        """Queues: what is in them, and their live settings."""
         from .operators import Queues
 
         return Queues(self.client)
 
     @cached_property
     def pods(self) -> Pods:
+        """Workers: who lives, and what an operator wants of them."""
         from .pods import Pods
 
         return Pods(self.client)
 
     @cached_property
     def history(self) -> History:
+        """What ended how, how long it took, and the timeline of a job."""
         from .history import History
 
         return History(self.client)
 
     @cached_property
     def schedules(self) -> Schedules:
+        """Schedules: those of the code, and those made at run time."""
         from .schedules import Schedules
 
         return Schedules(self.client, self.by_name.get)
 
     @cached_property
     def limits(self) -> RateLimits:
+        """Rate limits of the whole cluster."""
         from .limits import RateLimits
 
         return RateLimits(self.client)
 
     @cached_property
     def locks(self) -> Locks:
+        """Who holds which lock."""
         from .limits import Locks
 
         return Locks(self.client)
 
     @cached_property
     def operations(self) -> Operations:
+        """One act upon all jobs that a filter describes."""
         from .operations import Operations
 
         return Operations(self.client)
 
     @cached_property
     def audit(self) -> Audit:
+        """What operators have done."""
         from .operations import Audit
 
         return Audit(self.client)
 
     @cached_property
     def catalog(self) -> Catalog:
+        """What workers say of the tasks that they know."""
         from .operators import Catalog
 
         return Catalog(self.client)
@@ -231,9 +278,11 @@ class App(Registry, Watching):
 
     @property
     def is_open(self) -> bool:
+        """Whether the storage is open."""
         return self._keeper.current is not None
 
     async def open(self) -> None:
+        """Open the storage, and make it ready: tables that are missing are made."""
         await self._keeper.open()
 
     def open_sync(self) -> None:

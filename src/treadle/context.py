@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, Literal, Never, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, Never, Protocol, TypeVar, cast
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -44,6 +44,25 @@ EnqueueOutcome = Literal["inserted", "duplicate", "replaced", "kept"]
 CancelAnswer = Literal["cancelled", "asked", "too late", "not found"]
 
 PARENT = "treadle:parent"
+# What executors, transactions and `iterate` ask of a Context, and tasks do not: no completion shows it.
+_NOT_SHOWN: Final = frozenset(
+    {
+        "adopt",
+        "commits",
+        "cursor",
+        "door",
+        "follow_ups",
+        "followed",
+        "job",
+        "keep_line",
+        "new_meta",
+        "notebook",
+        "outcome",
+        "save_cursor",
+        "settled",
+        "without_job",
+    }
+)
 
 current_job: ContextVar[Job | None] = ContextVar("treadle_job", default=None)
 """The job whose task is running here, None elsewhere: log filters read it, and waits for results do."""
@@ -398,6 +417,9 @@ class Context(Reporting, Waiting, Generic[StateT]):
 
             raise AttributeError(no_attribute("ctx", "a Context", name), name=name, obj=self)
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _NOT_SHOWN]
+
     @classmethod
     def without_job(cls, task: str) -> Context[Any]:
         """For a task that is called as the plain function it is: attempt 1, no deadline, nothing to enqueue with."""
@@ -405,30 +427,37 @@ class Context(Reporting, Waiting, Generic[StateT]):
 
     @property
     def job_id(self) -> str:
+        """The id of its job."""
         return self._job.id
 
     @property
     def task(self) -> str:
+        """The name of its task."""
         return self._job.task
 
     @property
     def queue(self) -> str:
+        """The queue that it was claimed from."""
         return self._job.queue
 
     @property
     def attempt(self) -> int:
+        """Which attempt this is; the first is 1."""
         return self._job.attempt
 
     @property
     def priority(self) -> int:
+        """The job's priority."""
         return self._job.priority
 
     @property
     def tags(self) -> tuple[str, ...]:
+        """The job's tags."""
         return self._job.tags
 
     @property
     def reason(self) -> str | None:
+        """Why it was enqueued, if the caller said so."""
         return self._job.reason
 
     @property
@@ -453,6 +482,7 @@ class Context(Reporting, Waiting, Generic[StateT]):
 
     @property
     def pod(self) -> str | None:
+        """The id of the worker that runs it."""
         return self._job.pod
 
     @property

@@ -53,39 +53,51 @@ class Watching:
     hooks: Hooks
 
     def on(self, name: HookName) -> Callable[[HookT], HookT]:
+        """Hear of one kind of event, by its name: `@app.on("failed")`."""
         return lambda hook: self._watch(name, hook)
 
     def on_enqueued(self, hook: HookT) -> HookT:
+        """Hear of jobs that were enqueued by this process."""
         return self._watch("enqueued", hook)
 
     def on_started(self, hook: HookT) -> HookT:
+        """Hear of runs that begin here."""
         return self._watch("started", hook)
 
     def on_succeeded(self, hook: HookT) -> HookT:
+        """Hear of jobs that have succeeded."""
         return self._watch("succeeded", hook)
 
     def on_retried(self, hook: HookT) -> HookT:
+        """Hear of attempts that failed, where another follows."""
         return self._watch("retried", hook)
 
     def on_failed(self, hook: HookT) -> HookT:
+        """Hear of jobs that have failed for good."""
         return self._watch("failed", hook)
 
     def on_cancelled(self, hook: HookT) -> HookT:
+        """Hear of jobs that were cancelled."""
         return self._watch("cancelled", hook)
 
     def on_waiting(self, hook: HookT) -> HookT:
+        """Hear of jobs that wait for an answer from outside."""
         return self._watch("waiting", hook)
 
     def on_released(self, hook: HookT) -> HookT:
+        """Hear of runs that were given back, uncharged."""
         return self._watch("released", hook)
 
     def on_rescued(self, hook: HookT) -> HookT:
+        """Hear of jobs whose worker was lost."""
         return self._watch("rescued", hook)
 
     def on_snoozed(self, hook: HookT) -> HookT:
+        """Hear of runs that asked to come back later."""
         return self._watch("snoozed", hook)
 
     def on_throttled(self, hook: HookT) -> HookT:
+        """Hear of runs that cooled their queue."""
         return self._watch("throttled", hook)
 
     def _watch(self, name: HookName, hook: HookT) -> HookT:

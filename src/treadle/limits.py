@@ -60,7 +60,11 @@ class LockView:
 
 
 class RateLimits:
-    """`app.limits`: the whole cluster's. An edit holds from the next take on, everywhere, with no restart."""
+    """`app.limits`: the whole cluster's. An edit holds from the next take on, everywhere, with no restart.
+
+    >>> app.limits.set_sync("github", "100/m", burst=5).burst
+    5
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -78,6 +82,7 @@ class RateLimits:
         return [_limit_view(bucket) for bucket in await self._client.ask(lambda storage: storage.limits())]
 
     async def get(self, name: str) -> LimitView:
+        """One limit; UnknownLimit."""
         found = {each.name: each for each in await self.list()}
         if name not in found:
             near = names.suggest(name, found)
@@ -247,12 +252,18 @@ class Lock:
 
 
 class Locks:
-    """`app.locks`: who holds what, for operators."""
+    """`app.locks`: who holds what, for operators.
+
+    >>> with app.lock("ledger", owner="ann"):
+    ...     [lock.owner for lock in app.locks.list_sync() if lock.name == "ledger"]
+    ['ann']
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def list(self) -> Sequence[LockView]:
+        """All locks that are held."""
         found = await self._client.ask(lambda storage: storage.locks())
         return [LockView(name=lock.name, owner=lock.owner, fence=lock.fence, left=lock.left) for lock in found]
 

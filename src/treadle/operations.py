@@ -48,7 +48,11 @@ class Options(TypedDict, total=False):
 
 
 class Operations:
-    """`app.operations`: revive, cancel, reschedule, priority, move or delete all jobs that a filter describes."""
+    """`app.operations`: revive, cancel, reschedule, priority, move or delete all jobs that a filter describes.
+
+    >>> app.operations.preview_sync("revive", "state:failed queue:mail").matched
+    1
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -95,6 +99,7 @@ class Operations:
         return [operation_view(each) for each in await self._client.ask(lambda storage: storage.operations(limit))]
 
     async def get(self, operation_id: str) -> OperationView:
+        """One operation; OperationNotFound."""
         return operation_view(await self._get(operation_id))
 
     async def stop(self, operation_id: str, *, by: str | None = None) -> OperationView:
@@ -169,7 +174,12 @@ class Operations:
 
 
 class Audit:
-    """`app.audit`: what operators have done, for 90 days."""
+    """`app.audit`: what operators have done, for 90 days.
+
+    >>> app.audit.note_sync("restart", "the mail server", by="ann")
+    >>> app.audit.list_sync(1)[0].subject
+    'the mail server'
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client

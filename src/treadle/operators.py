@@ -53,7 +53,12 @@ class JobPage:
 
 
 class Jobs:
-    """`app.jobs`. Filters are the language of the dashboard: `state:failed queue:mail age:>1h`."""
+    """`app.jobs`: what can be asked of jobs, and done to them.
+    Filters are the language of the dashboard: `state:failed queue:mail age:>1h`.
+
+    >>> app.jobs.count_sync("queue:mail")["failed"]
+    1
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -331,13 +336,19 @@ class Jobs:
 
 
 class Queues:
-    """`app.queues`. An edit takes effect in all workers, with no restart; a `version` refuses an edit of something
-    that somebody else has edited since it was read."""
+    """`app.queues`: what is in them, and their live settings.
+    An edit takes effect in all workers, with no restart; a `version` refuses an edit of something
+    that somebody else has edited since it was read.
+
+    >>> app.queues.set_sync("mail", rate="10/s", by="ann").rate
+    10.0
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def list(self) -> Sequence[QueueView]:
+        """All queues by name, with what is in each."""
         stats = await self._client.ask(lambda storage: storage.queues())
         pods = await self._client.ask(lambda storage: storage.pods())
         entries = await self._client.ask(lambda storage: storage.catalog())
@@ -376,6 +387,7 @@ class Queues:
         )
 
     async def resume(self, name: str, *, by: str | None = None, version: int | None = None) -> QueueView:
+        """End a pause: its jobs are claimed again."""
         return await self._edit(name, QueueChange(name=name, version=version, by=by, paused=False))
 
     async def set(
@@ -494,7 +506,11 @@ class Queues:
 
 
 class Catalog:
-    """`app.catalog`: what pods say of the tasks they know, those of former deployments among them."""
+    """`app.catalog`: what pods say of the tasks they know, those of former deployments among them.
+
+    >>> [task.name for task in app.catalog.tasks_sync()]
+    ['send']
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client

@@ -21,15 +21,21 @@ SHORTEST_PREFIX: Final = 4
 
 
 class Pods:
-    """The workers, the lapsed and the lost among them until upkeep forgets them. A pod is named by its id, by the
+    """`app.pods`: the workers, the lapsed and the lost among them until upkeep forgets them.
+    A pod is named by its id, by the
     beginning of its id (4 characters or more) or by its label, if that means one pod only.
 
-    What is asked of a pod is heard with its next beat: at once where wake-ups work, else within two seconds."""
+    What is asked of a pod is heard with its next beat: at once where wake-ups work, else within two seconds.
+
+    >>> for pod in app.pods.list_sync():
+    ...     print(pod.label, pod.queues)
+    """
 
     def __init__(self, client: Client) -> None:
         self._client = client
 
     async def list(self) -> Sequence[PodView]:
+        """All pods that are known."""
         return [pod_view(pod) for pod in await self._all()]
 
     async def get(self, pod: str) -> PodView:

@@ -224,7 +224,7 @@ class Reporting:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """A fresh copy each time."""
+        """The job's meta, as a fresh copy each time."""
         text = self._job.meta if self._new_meta is None else self._new_meta
         return {} if text is None else payload.decode_trusted(text)
 

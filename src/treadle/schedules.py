@@ -27,6 +27,12 @@ MOST_FIRES: Final = 1000
 
 
 class Schedules:
+    """`app.schedules`: what is enqueued by the clock. An edit or a removal is kept through deploys.
+
+    >>> app.schedules.add_sync("nightly", "0 2 * * *", "send", args={"user": 1}, tz="Europe/Berlin").zone
+    'Europe/Berlin'
+    """
+
     def __init__(self, client: Client, task: Callable[[str], Task[..., Any] | None]) -> None:
         """`task` finds a task by its name, if its code is here."""
         self._client = client

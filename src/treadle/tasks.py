@@ -72,6 +72,21 @@ FollowUp = Callable[["JobView"], Call[Any] | Iterable[Call[Any]] | None]
 FollowUpT = TypeVar("FollowUpT", bound=FollowUp)
 WITHIN: Final = 1.0  # how long a batch task gathers, unless it says
 LARGEST_BATCH: Final = 10_000
+# What workers and clients ask of a task, and its users do not: no completion shows it.
+_NOT_SHOWN: Final = frozenset(
+    {
+        "about",
+        "declared_at",
+        "decode",
+        "decode_result",
+        "followed",
+        "is_at_home",
+        "layers",
+        "middleware",
+        "options",
+        "takes_context",
+    }
+)
 HERE: Final = frozenset({"async", "thread"})  # executors whose calls run in the worker's own process
 
 
@@ -151,6 +166,9 @@ class Task(Generic[P, R_co]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in _NOT_SHOWN]
 
     if not TYPE_CHECKING:  # what is not there stays an error in the type checker, too
 

@@ -61,7 +61,8 @@ class PairChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """Both ranges are whole minutes, or whole hours from a day on, and equally long.
+    """One range of time against another, queue by queue and task by task.
+    Both ranges are whole minutes, or whole hours from a day on, and equally long.
 
     >>> comparison = app.history.compare_sync(since="1h")
     >>> comparison.until - comparison.since == comparison.before_until - comparison.before_since

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 
 class TreadleError(Exception):
-    """The base of all errors below.
+    """The base of every error that Treadle raises.
 
     >>> try:
     ...     app.jobs.get_sync("019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11")

@@ -30,7 +30,8 @@ class DueTask(Struct, frozen=True):
 
 
 class ClusterWarning(Struct, frozen=True, kw_only=True):
-    """`seconds`: for how long it has been so, as far as can be told.
+    """Something that is wrong in the cluster and will not mend itself.
+    `seconds`: for how long it has been so, as far as can be told.
 
     >>> [warning.code for warning in app.warnings_sync() if warning.queue == "mail"]
     ['TREADLE-D013']

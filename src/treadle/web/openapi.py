@@ -52,7 +52,8 @@ def document(routes: Iterable[Route]) -> dict[str, Any]:
     schemas, components = msgspec.json.schema_components(kinds, ref_template=REF)
     for each in components.values():
         if "description" in each:
-            each["description"] = cleandoc(each["description"])  # as Python 3.13 has it by itself
+            # As Python 3.13 has it by itself; without the example, which is for the prompt.
+            each["description"] = cleandoc(each["description"]).partition("\n\n>>>")[0]
     by_kind = {_key(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for route in shown:
