@@ -163,7 +163,7 @@ TASK = {
         "function",
         "is_async",
     ),
-    *("memory", "name", "queue", "retry", "timeout", "using"),
+    *("is_async", "memory", "name", "queue", "retry", "timeout", "using"),
 }
 HANDLE = {
     *("cancel", "cancel_sync", "explain", "explain_sync", "id", "outcome", "result", "result_sync", "status"),
