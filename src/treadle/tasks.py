@@ -125,7 +125,7 @@ class Task(Generic[P, R_co]):
             from .core.hints import unknown_option
 
             what = f"task {name or getattr(function, '__name__', function)}"
-            known = ("batch", "within", *(Task.__init__.__kwdefaults__ or ()))
+            known = ("batch", "within", *vars(Task)["__init__"].__kwdefaults__)
             raise TypeError(unknown_option(what, min(unknown), known, at="@task"))
         self.function = function
         self.is_async = inspect.iscoroutinefunction(function)
