@@ -44,6 +44,7 @@ from .context import Call, Door, Handle, Options, amend, plain_result
 from .core import catalog, demand, names, payload
 from .core import limit as limiting
 from .core import settings as checked_settings
+from .core.backoff import Retry
 from .core.demand import Portion
 from .core.duration import Duration
 from .core.errors import ConfigError, StorageUnavailable
@@ -98,6 +99,7 @@ _NOT_SHOWN: Final = frozenset(
         "config",
         "declare",
         "declared_schedules",
+        "default_retry",
         "door",
         "heed",
         "hooks",
@@ -106,6 +108,7 @@ _NOT_SHOWN: Final = frozenset(
         "lived",
         "make_pod",
         "origin",
+        "retry_of",
         "seeds",
         "stack_of",
         "state",
@@ -144,6 +147,7 @@ class App(Registry, Watching):
         queues: QueueList | None = None,
         lifespan: Lifespan | None = None,
         read_only: ReadOnlyChoice = False,
+        retry: Retry | int | None = None,
         **unknown: Never,
     ) -> None:
         """`url` is taken from TREADLE_URL or treadle.toml if it is not given; so is all else that is None.
@@ -152,8 +156,9 @@ class App(Registry, Watching):
         `queues` are those that `worker()` serves by default. What `lifespan(app)` yields is `ctx.state` in a pod.
         `read_only` opens the storage for nothing but reading, as far as it can: for a dashboard that only shows. "auto"
         does so where nothing can be written: on a standby, in a file without permission. Not for a worker.
+        `retry` is a Retry, or a number of attempts, for tasks that say none: also those of registries that it includes.
         """
-        super().__init__()
+        super().__init__(retry=retry)
         if unknown:
             from .core.hints import unknown_option
 
@@ -182,6 +187,8 @@ class App(Registry, Watching):
         weakref.finalize(self, Keep.let_go, self._keeper).atexit = False
         _apps.add(self)
         self.client = Client(self._keeper, router=router, hooks=self.hooks, deadline=self.timing.call)
+        if self.default_retry is not None:
+            self.client.attempts = self.default_retry.max_attempts
         for command, table in config.commands.items():
             self._declare_command(command, table)
 

@@ -44,7 +44,7 @@ from .core import limit as limiting
 from .core.duration import Duration, seconds, words
 from .core.errors import ConfigError, Conflict, JobNotFound, ResultTimeout, StorageTimeout, StorageUnavailable
 from .core.event import Event, of_change
-from .core.job import TERMINAL, Change, Job, NewJob, State, UniqueClaim
+from .core.job import DEFAULT_MAX_ATTEMPTS, TERMINAL, Change, Job, NewJob, State, UniqueClaim
 from .core.rollup import MOST_PAIRS, OTHER
 from .core.unique import Unique
 from .desk import StorageDesk
@@ -150,6 +150,7 @@ class Client(Replying):
         self._sleep = sleep
         self._waiters = _Waiters()
         self.broker = Broker(self.ask)
+        self.attempts = DEFAULT_MAX_ATTEMPTS  # of a task that says nothing of retries
         self.stamps: list[Callable[[NewJob], NewJob]] = []  # what integrations add to a job before it is sent
         self.desk = StorageDesk(self._opened, self.run_sync)
         # (outcome, queue, task) → how many: `inserted`, `duplicate`, `replaced` or `kept`; not those of callers' own
@@ -189,7 +190,7 @@ class Client(Replying):
             priority=options.priority,
             delay=_delay(options),
             run_at=options.run_at,
-            max_attempts=options.max_attempts,
+            max_attempts=self.attempts if options.max_attempts is None and options.by_default else options.max_attempts,
             timeout=options.timeout,
             pinned=options.pinned,
             tags=options.tags,

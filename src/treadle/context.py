@@ -77,6 +77,7 @@ class Options(Struct, frozen=True, kw_only=True):
     delay: float = 0.0
     run_at: float | None = None
     max_attempts: int | None = None
+    by_default: bool = False  # without max_attempts: the default of the app that enqueues it counts
     timeout: float | None = None
     pinned: bool = False
     tags: tuple[str, ...] = ()

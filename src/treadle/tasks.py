@@ -80,6 +80,7 @@ _NOT_SHOWN: Final = frozenset(
         "decode",
         "decode_result",
         "followed",
+        "has_retry",
         "is_at_home",
         "layers",
         "middleware",
@@ -137,19 +138,22 @@ class Task(Generic[P, R_co]):
             partitions = queue if isinstance(queue, Partitions) else None
             plain = queue.name if isinstance(queue, Partitions) else queue
             self.queue = None if plain is None else names.check_name("queue", plain)
-            self.retry = _retry(retry)
+            said = home.default_retry if retry is None else checked_retry(retry)
+            self.has_retry = said is not None  # if not, the app that includes its registry may say one
+            self.retry = said or Retry()
             self.timeout: float | None = DEFAULT_TIMEOUT if timeout is UNSET else timeout_seconds(timeout)
             self.options = Options(
                 queue=self.queue,
                 partitions=partitions,
                 priority=names.check_priority(priority),
-                max_attempts=self.retry.max_attempts,
+                max_attempts=None if said is None else said.max_attempts,
+                by_default=said is None,
                 timeout=self.timeout,
                 tags=names.check_tags(tags),
                 unique=unique_rule(unique),
             )
-            said = catalog.first_line(function.__doc__) if description is None else description
-            self.about = catalog.checked(description=said, owner=owner, docs=docs, tags=self.options.tags)
+            words = catalog.first_line(function.__doc__) if description is None else description
+            self.about = catalog.checked(description=words, owner=owner, docs=docs, tags=self.options.tags)
             self.executor: str = _executor(function, self.is_async, executor)
             self.memory, self.cpu = _bounds(self.executor, memory, cpu)
         except ValueError as error:
@@ -507,8 +511,13 @@ class Registry(Timetable):
     <SyncTask mails.digest>
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, retry: Retry | int | None = None) -> None:
+        """`retry` is for tasks declared here that say none; without it, that of the app which includes them counts."""
         super().__init__()
+        try:
+            self.default_retry = None if retry is None else checked_retry(retry)
+        except ValueError as error:
+            raise ConfigError(str(error)) from None
         self.tasks: dict[str, Task[..., Any]] = {}  # by name
         self.by_name: dict[str, Task[..., Any]] = {}  # and by alias
         self.layers: list[Middleware] = []
@@ -684,6 +693,10 @@ class Registry(Timetable):
         """The task of this name, or that once had it."""
         return self.by_name.get(name)
 
+    def retry_of(self, task: Task[..., Any]) -> Retry:
+        """How jobs of a task are tried again here: as the task says, else the registry it is of, else this one."""
+        return task.retry if task.has_retry else self.default_retry or task.retry
+
     def door(self, task: str) -> Door:
         """Where a task of this registry is enqueued: the app that includes it."""
         doors = self._doors()
@@ -759,9 +772,7 @@ def _is_interactive(function: Function) -> bool:
     return function.__module__ == "__main__" and not hasattr(sys.modules["__main__"], "__file__")
 
 
-def _retry(retry: Retry | int | None) -> Retry:
-    if retry is None:
-        return Retry()
+def checked_retry(retry: Retry | int) -> Retry:
     if isinstance(retry, Retry):
         return retry
     if type(retry) is int:

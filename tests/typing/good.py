@@ -47,8 +47,8 @@ async def lifespan(app: App) -> AsyncGenerator[State]:
     yield State("…")
 
 
-app = App("memory://", router={"billing.": "billing"}, lifespan=lifespan)
-library = Registry()
+app = App("memory://", router={"billing.": "billing"}, lifespan=lifespan, retry=Retry(max_attempts=5))
+library = Registry(retry=3)
 
 
 @app.task(queue="mail", retry=Retry(max_attempts=5), timeout="30s")

@@ -32,6 +32,7 @@ _RATE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*/\s*([0-9]*)\s*([smhd])")
 _UNITS: Final = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 _Positive = Annotated[float, Meta(gt=0, le=duration.LONGEST)]
 _Bounded = Annotated[float, Meta(ge=SHORTEST, le=LONGEST)]
+_AtOnceOrBounded = Annotated[float, Meta(ge=0, le=LONGEST)]
 _Kept = Annotated[float, Meta(ge=FOR_EVER, le=duration.LONGEST)]
 
 
@@ -131,11 +132,14 @@ def _timeout(value: object) -> float:
     return found
 
 
-def _bounded(what: str) -> Callable[[object], float]:
+def _bounded(what: str, *, at_once: bool = False) -> Callable[[object], float]:
+    """From a second to a day; `at_once`: or zero, which nobody gets by leaving something out."""
+
     def read(value: object) -> float:
         found = seconds(cast("Duration", value), what)
-        if not SHORTEST <= found <= LONGEST:
-            raise ValueError(f"{what} must be from 1s to 24h, not {duration.words(found)}")
+        if not SHORTEST <= found <= LONGEST and not (at_once and found == 0):
+            zero = ", or 0 for at once" if at_once else ""
+            raise ValueError(f"{what} must be from 1s to 24h{zero}, not {duration.words(found)}")
         return found
 
     return read
@@ -221,10 +225,10 @@ SETTINGS: Final = (
     ),
     Setting(
         name="backoff_base",
-        says="first retry delay",
+        says="first retry delay; 0 to try again at once",
         built_in="the task's",
         example="30s",
-        read=_bounded("backoff_base"),
+        read=_bounded("backoff_base", at_once=True),
         words=duration.words,
     ),
     Setting(
@@ -343,7 +347,7 @@ def words(name: str, value: Any) -> str:
 
 class _Retry(Struct, omit_defaults=True):
     max_attempts: Annotated[int, Meta(ge=1, le=names.MOST_ATTEMPTS)] | None = None
-    base: _Bounded | None = None
+    base: _AtOnceOrBounded | None = None
     cap: _Bounded | None = None
     curve: Literal["exponential", "fixed", "linear"] | None = None
 

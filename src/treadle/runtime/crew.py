@@ -13,6 +13,7 @@ from typing import Any
 
 from ..context import Context, Door
 from ..core import lifecycle
+from ..core.backoff import Retry
 from ..core.job import Job
 from ..core.outcome import Interrupted, Outcome
 from ..declared import FollowUps
@@ -44,6 +45,7 @@ class Crew:
         most_abandoned: int | None = None,
         worn: Callable[[str], None] | None = None,
         stacks: Mapping[str, Stack] | None = None,
+        retries: Mapping[str, Retry] | None = None,
         declared: FollowUps | None = None,
     ) -> None:
         """`isolation` runs suspects. `worn` is told, once, when `most_abandoned` runs go on although they were given
@@ -63,6 +65,7 @@ class Crew:
         self._most_abandoned = most_abandoned
         self._worn = worn
         self._stacks = stacks or {}  # by the task's name
+        self._retries = retries or {}  # the same, where the app's default counts
         self._declared = declared
         self._loop = asyncio.get_running_loop()
         self._relay = Relay(self._done)
@@ -80,6 +83,8 @@ class Crew:
             return
         executor = self._isolation if alone and self._isolation is not None else self._executors[task.executor]
         run = Run(job, task, executor, slot, self._loop.time())
+        if self._retries:
+            run.retry = self._retries.get(task.name)
         self._roster.add(run)
         run.stack = self._stacks.get(task.name)
         context = self._context(run) if task.takes_context or executor.asks or run.stack is not None else None
@@ -143,7 +148,7 @@ class Crew:
             stopping=self._stopping,
             remaining=remaining,
             slot=slot_name(run, self._label()),
-            max_attempts=lifecycle.most_attempts(job, run.task.retry, self._roster.override(job.queue)),
+            max_attempts=lifecycle.most_attempts(job, run.retry or run.task.retry, self._roster.override(job.queue)),
             door=self._door,
             notebook=self._notebook,
             declared=self._declared if run.task.followed else None,

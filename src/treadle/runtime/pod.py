@@ -271,6 +271,9 @@ class Pod:
             most_abandoned=self.limits.abandoned,
             worn=self._on_wear,
             stacks={name: stack for name, stack in stacks.items() if stack},
+            retries={task.name: self._registry.retry_of(task) for task in tasks if not task.has_retry}
+            if self._registry.default_retry is not None
+            else {},
             declared=self.follow_ups,
         )
         for executor in self._all_executors():
@@ -527,7 +530,8 @@ class Pod:
         task = self._registry.find(job.task)
         if task is None:
             return None  # it is given back
-        return lifecycle.resolve(job, task.retry, task.timeout or NO_TIMEOUT, self.roster.settings.get(job.queue))
+        retry = self._registry.retry_of(task)
+        return lifecycle.resolve(job, retry, task.timeout or NO_TIMEOUT, self.roster.settings.get(job.queue))
 
     def _is_heard(self) -> bool:
         return self._hooks.is_heard or self.reporter.is_used or self.recovery.is_awaited
@@ -551,7 +555,7 @@ class Pod:
 
     def _retry_of(self, task: str) -> Retry | None:
         known = self._registry.find(task)
-        return None if known is None else known.retry
+        return None if known is None else self._registry.retry_of(known)
 
     def _on_wait_over(self, change: Change, job: Job) -> None:
         self._hooks.tell(change.why, job, change)

@@ -34,6 +34,7 @@ from .. import middleware
 from ..context import Context, current_job
 from ..core import answer as answering
 from ..core import payload
+from ..core.backoff import Retry
 from ..core.job import PAYLOAD_FORMAT, ErrorEntry, Job, NewJob
 from ..core.outcome import (
     Brought,
@@ -89,6 +90,7 @@ class Run:
         "job",
         "meta",
         "reason",
+        "retry",
         "seconds",
         "settled",
         "slot",
@@ -102,6 +104,7 @@ class Run:
         self.job = job
         self.claim = (job.id, job.token or "")
         self.task = task
+        self.retry: Retry | None = None  # the app's, if the task says none
         self.executor = executor
         self.slot = slot
         # A job has one since its claim at the latest (`Turner`), unless its row was damaged meanwhile.

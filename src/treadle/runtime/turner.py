@@ -194,7 +194,7 @@ class Turner:
         live = overrides.get(job.queue) if overrides else None
         if run.meta is not None:
             job = msgspec.structs.replace(job, meta=run.meta)
-        change = lifecycle.finish(job, outcome, run.task.retry, self._chance.random(), live)
+        change = lifecycle.finish(job, outcome, run.retry or run.task.retry, self._chance.random(), live)
         if run.meta is not None and change.meta is UNSET:
             change = msgspec.structs.replace(change, meta=run.meta)
         # What a transaction of the task's own has committed is followed already.
@@ -218,7 +218,7 @@ class Turner:
             attempt=job.attempt, kind="error", type="Wait", message=message, pod=job.pod, started_at=job.started_at
         )
         live = self._roster.override(job.queue)
-        change = lifecycle.finish(job, Raised(error), run.task.retry, self._chance.random(), live)
+        change = lifecycle.finish(job, Raised(error), run.retry or run.task.retry, self._chance.random(), live)
         if run.meta is not None:
             change = msgspec.structs.replace(change, meta=run.meta)
         return self._followed(change, run)

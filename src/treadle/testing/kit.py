@@ -69,6 +69,10 @@ class _Kept(MemoryStorage):
         """When jobs may run, or might have."""
         return [row.job.run_at for row in self._live_rows() if row.job.state in CLAIMABLE]
 
+    def is_due(self) -> bool:
+        now = self._clock.now()
+        return any(at <= now for at in self.job_times())
+
     def wait_ends(self) -> list[float]:
         """When waits for an answer are over."""
         jobs = (row.job for row in self._live_rows() if row.job.state is State.WAITING)
@@ -99,13 +103,17 @@ class _Worker:
         self._close = AsyncExitStack()
 
     async def run_due(self) -> None:
-        """Run what is due, in queues that come into being meanwhile too."""
+        """Run what is due; what falls due at once meanwhile, and in new queues, too."""
         while True:
             served = self._storage.queue_versions().keys()
             pod = await self._fitting_pod()
+            claimed = pod.turner.counts["claimed"]
             pod.turner.look_now()
             await self._idle(pod)
-            if self._storage.queue_versions().keys() == served:
+            # What a paused queue or an unknown task holds back stays due.
+            if self._storage.queue_versions().keys() != served:
+                continue
+            if pod.turner.counts["claimed"] == claimed or not self._storage.is_due():
                 return
 
     async def _idle(self, pod: Pod) -> None:
@@ -141,7 +149,7 @@ class _Worker:
         app = self._app
 
         def retry_of(name: str) -> Retry | None:
-            return None if (task := app.find(name)) is None else task.retry
+            return None if (task := app.find(name)) is None else app.retry_of(task)
 
         def note(change: Change, job: Job) -> None:
             if change.to is State.FAILED:
@@ -284,7 +292,7 @@ class Jobs:
                 await self._crons[app].run_once()
             if any(at <= now for at in storage.wait_ends()):
                 await worker.end_waits()
-            if any(at <= now for at in storage.job_times()):
+            if storage.is_due():
                 await worker.run_due()
             failures += worker.failures
             worker.failures.clear()

@@ -40,6 +40,10 @@ class LiveSettings(Cases):
         row = await queue(storage)
         assert {name: getattr(row, name) for name in EVERY_SETTING} == EVERY_SETTING
 
+    async def test_a_retry_delay_of_zero_is_kept(self, storage: Storage) -> None:
+        await edit(storage, retry=RetryOverride(base=0.0))
+        assert (await queue(storage)).retry == RetryOverride(base=0.0)
+
     async def test_every_setting_alone_is_kept_and_leaves_the_others(self, storage: Storage) -> None:
         for name, value in EVERY_SETTING.items():
             await edit(storage, **{name: value})
