@@ -14,6 +14,7 @@ from treadle import App, ConfigError, Conflict, Context, LockHeld, LockLost, Rat
 from treadle.broker import Broker
 from treadle.config import DeclaredQueue
 from treadle.core.limit import Take, Taken
+from treadle.limits import Lock
 from treadle.ports import Storage
 from treadle.storages.memory import MemoryStorage
 from treadle.testing.clock import FakeClock
@@ -363,15 +364,117 @@ async def test_a_lock_is_free_after_an_error_too() -> None:
     assert list(await app.locks.list()) == []
 
 
-async def test_a_lock_may_be_entered_again_by_its_owner() -> None:
+async def test_a_lock_may_be_entered_again_by_its_holder() -> None:
     app = an_app()
     lock = app.lock("import", owner="job-7")
     async with lock:
         async with lock:
             fence = lock.fence
         assert lock.fence == fence
-        async with app.lock("import", owner="job-7") as same:
-            assert same.fence == fence
+        assert [held.fence for held in await app.locks.list()] == [fence]
+    assert list(await app.locks.list()) == []
+
+
+async def test_the_same_owner_as_another_holder_takes_over_and_the_first_ones_exit_frees_nothing() -> None:
+    """With `owner=ctx.job_id`, as the docs say, two attempts freed each other's lock."""
+    app = an_app()
+    second = app.lock("import", owner="job-7")
+    async with app.lock("import", owner="job-7") as first:
+        fence = first.fence
+        await second.acquire()
+        assert second.fence > fence
+    assert [held.fence for held in await app.locks.list()] == [second.fence]
+    with pytest.raises(LockLost):
+        _ = first.fence
+    assert not await first.release()
+    assert await second.release()
+    assert list(await app.locks.list()) == []
+
+
+async def test_whoever_was_taken_over_is_told_when_it_renews_or_enters_again() -> None:
+    app = an_app()
+    for again in (Lock.renew, Lock.acquire):
+        first, second = (app.lock("import", owner="job-7") for _ in range(2))
+        await first.acquire()
+        await second.acquire()
+        with pytest.raises(LockLost, match="was taken over"):
+            await again(first)
+        assert await second.release()
+
+
+@pytest.mark.parametrize("owner", [None, "importer"])
+async def test_a_run_is_one_holder_whichever_lock_objects_it_uses(owner: str | None) -> None:
+    """Two Lock objects, one inside the other, as where a function that locks calls another: the inner exit freed it."""
+    app = an_app()
+    seen: list[list[int]] = []
+
+    async def look(fence: int) -> None:
+        seen.append([held.fence - fence for held in await app.locks.list()])
+
+    @app.task
+    async def outer(ctx: Context) -> None:
+        async with app.lock("import", owner=owner) as lock:
+            await inner()
+            await look(lock.fence)
+            # Part of the same run, beside it.
+            await asyncio.gather(inner(), inner())
+            await look(lock.fence)
+        await look(0)
+
+    async def inner() -> None:
+        async with app.lock("import", owner=owner) as lock:
+            await look(lock.fence)
+
+    @app.task
+    def plain(ctx: Context) -> None:
+        with app.lock("import", owner=owner), app.lock("import", owner=owner) as lock:
+            seen.append([held.fence - lock.fence for held in app.locks.list_sync()])
+
+    async with app, app.worker():
+        await (await outer.enqueue()).result(timeout="30s")
+        assert seen == [[0]] * 5 + [[]]
+        await (await plain.enqueue()).result(timeout="30s")
+        assert seen[6:] == [[0]]
+    assert list(await app.locks.list()) == []
+
+
+async def test_two_runs_that_use_one_lock_object_exclude_each_other() -> None:
+    app = an_app()
+    lock = app.lock("import", wait="30s")
+    inside: list[str] = []
+    most: list[int] = []
+
+    @app.task
+    async def one(ctx: Context) -> None:
+        async with lock:
+            inside.append(ctx.job_id)
+            most.append(len(inside))
+            await asyncio.sleep(0.02)
+            inside.remove(ctx.job_id)
+
+    async with app, app.worker():
+        for handle in [await one.enqueue() for _ in range(4)]:
+            await handle.result(timeout="30s")
+    assert most == [1] * 4
+    assert list(await app.locks.list()) == []
+
+
+async def test_a_lock_that_a_run_took_may_be_left_in_a_thread_that_does_not_know_the_run() -> None:
+    app = an_app()
+
+    @app.task
+    def plain(ctx: Context) -> None:
+        lock = app.lock("import")
+        lock.acquire_sync()
+        left: list[bool] = []
+        thread = threading.Thread(target=lambda: left.append(lock.release_sync()))
+        thread.start()
+        thread.join()
+        assert left == [True]
+
+    async with app, app.worker():
+        await (await plain.enqueue()).result(timeout="30s")
+    assert list(await app.locks.list()) == []
 
 
 async def test_a_renewed_lock_lasts_and_one_that_was_taken_over_is_lost() -> None:

@@ -446,8 +446,8 @@ class App(Registry, Watching):
     def lock(self, name: str, *, ttl: Duration = LOCKED_FOR, wait: Duration = 0.0, owner: str | None = None) -> Lock:
         """A named lock of the whole cluster: `async with app.lock("import", ttl="5m") as lock:`, or `with`.
 
-        LockHeld if somebody else has it for longer than `wait`. Whoever gives the same `owner` (such as a job's id)
-        has the same lock: a second attempt takes up what the first one held.
+        LockHeld if somebody else has it for longer than `wait`. A run may enter again what it holds. Another holder
+        with the same `owner` (such as a job's id) takes the lock over: a second attempt what the first one held.
         """
         from .limits import Lock
 

@@ -535,14 +535,20 @@ class Storage(Protocol):
         """Whether it was there."""
         ...
 
-    async def seize(self, name: str, owner: str, ttl: float) -> Lock:
-        """Take a named lock for `ttl` seconds, or take it anew if `owner` has it already. Answers with the lock as it
-        is now: whoever owns it. Its fence rises with every change of owner and never comes again, whatever was freed
-        or swept meanwhile. A lock that is over may be taken by anybody."""
+    async def seize(self, name: str, owner: str, ttl: float, *, fence: int | None = None) -> Lock:
+        """Take a named lock for `ttl` seconds, and answer with it as it is now, whoever has it.
+
+        Without `fence` the caller is a new holder: the lock is taken if it is free, over, or of the same `owner`
+        (another attempt of a job takes over what the first one had), with a fence that was never given before,
+        whatever was freed or swept meanwhile. With `fence` that holding is renewed, if it is still the last one;
+        otherwise nothing is taken. Sent again after a lost answer, a new holder gets another fence."""
         ...
 
-    async def free(self, name: str, owner: str | None, *, line: AuditLine | None = None) -> bool:
-        """Let go of a lock that `owner` has (None: whoever has it). Whether it was so."""
+    async def free(
+        self, name: str, owner: str | None, *, fence: int | None = None, line: AuditLine | None = None
+    ) -> bool:
+        """Let go of a lock that `owner` has (None: whoever has it), with `fence` only of that holding. Whether it was
+        so."""
         ...
 
     async def locks(self) -> Sequence[Lock]:

@@ -87,23 +87,26 @@ class MemoryLimits:
         with self._lock:
             return self._done(self._buckets.pop(scope, None) is not None, line)
 
-    async def seize(self, name: str, owner: str, ttl: float) -> Lock:
+    async def seize(self, name: str, owner: str, ttl: float, *, fence: int | None = None) -> Lock:
         with self._lock:
             row = self._locks.get(name)
-            if row is not None and row.owner != owner and self._left(row) > 0:
+            if fence is not None:
+                if row is None or (row.owner, row.fence) != (owner, fence):
+                    return Lock(name=name, owner="", fence=0, left=0.0) if row is None else self._seen_lock(name, row)
+            elif row is not None and row.owner != owner and self._left(row) > 0:
                 return self._seen_lock(name, row)
-            if row is None or row.owner != owner:
+            else:
                 self._fence += 1
                 fence = self._fence
-            else:
-                fence = row.fence
             row = self._locks[name] = _LockRow(owner, fence, self._clock.steady() + ttl, self._clock.boot())
             return self._seen_lock(name, row)
 
-    async def free(self, name: str, owner: str | None, *, line: AuditLine | None = None) -> bool:
+    async def free(
+        self, name: str, owner: str | None, *, fence: int | None = None, line: AuditLine | None = None
+    ) -> bool:
         with self._lock:
             row = self._locks.get(name)
-            if row is None or (owner is not None and row.owner != owner):
+            if row is None or row.owner != (owner or row.owner) or row.fence != (fence or row.fence):
                 return self._done(False, line)
             del self._locks[name]
             return self._done(True, line)

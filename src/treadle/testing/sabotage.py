@@ -604,24 +604,45 @@ class DeclarationOverwritesAnEdit(Sabotaged):
 class LockIsTakenFromItsHolder(Sabotaged):
     caught_by = "test_one_owner_at_a_time"
 
-    async def seize(self, name: str, owner: str, ttl: float) -> Lock:
+    async def seize(self, name: str, owner: str, ttl: float, *, fence: int | None = None) -> Lock:
         await super().free(name, None)
-        return await super().seize(name, owner, ttl)
+        return await super().seize(name, owner, ttl, fence=fence)
+
+
+class OwnersShareAHolding(Sabotaged):
+    caught_by = "test_another_holder_of_the_same_owner_takes_over_with_a_higher_fence"
+
+    async def seize(self, name: str, owner: str, ttl: float, *, fence: int | None = None) -> Lock:
+        row = self._locks.get(name)
+        return await super().seize(name, owner, ttl, fence=row.fence if row and row.owner == owner else fence)
 
 
 class AnybodyFreesALock(Sabotaged):
     caught_by = "test_only_its_owner_lets_go_of_a_lock"
 
-    async def free(self, name: str, owner: str | None, *, line: AuditLine | None = None) -> bool:
-        return await super().free(name, None, line=line)
+    async def free(
+        self, name: str, owner: str | None, *, fence: int | None = None, line: AuditLine | None = None
+    ) -> bool:
+        return await super().free(name, None, fence=fence, line=line)
+
+
+class FirstHoldersExitFreesTheSeconds(Sabotaged):
+    caught_by = "test_the_first_holders_exit_frees_nothing_after_a_takeover"
+
+    async def free(
+        self, name: str, owner: str | None, *, fence: int | None = None, line: AuditLine | None = None
+    ) -> bool:
+        return await super().free(name, owner, line=line)
 
 
 class FenceComesAgain(Sabotaged):
     caught_by = "test_a_fence_never_comes_again"
 
-    async def free(self, name: str, owner: str | None, *, line: AuditLine | None = None) -> bool:
+    async def free(
+        self, name: str, owner: str | None, *, fence: int | None = None, line: AuditLine | None = None
+    ) -> bool:
         self._fence = 0
-        return await super().free(name, owner, line=line)
+        return await super().free(name, owner, fence=fence, line=line)
 
 
 class NothingAges(Sabotaged):

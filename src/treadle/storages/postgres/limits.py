@@ -51,13 +51,18 @@ _FORGET: Final = "delete from treadle.rate_limit where scope = $1::text and at =
 _STEADY: Final = "coalesce(to_timestamp($1::float8), clock_timestamp())"
 _OVER: Final = f"(until <= {_STEADY} or boot <> $2::text)"
 _SEEN: Final = f"name, owner, fence, date_part('epoch', until - {_STEADY})"
-# The fence is drawn by the update that takes the row: among the owners of one lock, in the order in which they have it.
+# The fence is drawn by the update that takes the row: the holders of one lock have theirs in order.
 _SEIZE: Final = f"""
 update treadle.named_lock
 set
-    fence = case when owner = $4::text then fence else nextval('treadle.lock_fence') end,
+    fence = coalesce($6::bigint, nextval('treadle.lock_fence')),
     owner = $4::text, boot = $2::text, until = {_STEADY} + $5::float8 * interval '1 second'
-where name = $3::text and (owner in ('', $4::text) or {_OVER})
+where
+    name = $3::text
+    and case
+        when $6::bigint is null then owner in ('', $4::text) or {_OVER}
+        else owner = $4::text and fence = $6::bigint
+    end
 returning {_SEEN}
 """
 _HOLDER: Final = (
@@ -101,17 +106,20 @@ class PostgresLimits:
             lambda: _remove(statement, (scope,), line, now)
         )
 
-    async def seize(self, name: str, owner: str, ttl: float) -> Lock:
+    async def seize(self, name: str, owner: str, ttl: float, *, fence: int | None = None) -> Lock:
         _, steady, boot = self._time()
-        return await self._desks.mine().slow.run(lambda: seize(name, owner, ttl, steady, boot))
+        return await self._desks.mine().slow.run(lambda: seize(name, owner, ttl, fence, steady, boot))
 
-    async def free(self, name: str, owner: str | None, *, line: AuditLine | None = None) -> bool:
+    async def free(
+        self, name: str, owner: str | None, *, fence: int | None = None, line: AuditLine | None = None
+    ) -> bool:
         statement = (
-            "delete from treadle.named_lock where name = $1::text and owner = coalesce($2::text, owner) returning 1"
+            "delete from treadle.named_lock where name = $1::text and owner = coalesce($2::text, owner) "
+            "and fence = coalesce($3::bigint, fence) returning 1"
         )
         now = self._now()
         return rows.is_text(name, owner) and await self._desks.mine().slow.run(
-            lambda: _remove(statement, (name, owner), line, now)
+            lambda: _remove(statement, (name, owner, fence), line, now)
         )
 
     async def locks(self) -> Sequence[Lock]:
@@ -275,13 +283,15 @@ def _bucket_of(row: Row) -> Bucket:
 # Locks ---------------------------------------------------------------------------------------------------------------
 
 
-def seize(name: str, owner: str, ttl: float, steady: float | None, boot: str) -> Talk[Lock]:
+def seize(name: str, owner: str, ttl: float, fence: int | None, steady: float | None, boot: str) -> Talk[Lock]:
     while True:
-        found = yield _SEIZE, (steady, boot, name, owner, ttl)
+        found = yield _SEIZE, (steady, boot, name, owner, ttl, fence)
         if not found:
             found = yield _HOLDER, (steady, boot, name)
         if found:
             return _lock_of(found[0])
+        if fence is not None:
+            return Lock(name=name, owner="", fence=0, left=0.0)
         yield "insert into treadle.named_lock (name) values ($1::text) on conflict do nothing", (name,)
 
 

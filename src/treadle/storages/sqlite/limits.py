@@ -59,12 +59,14 @@ class SQLiteLimits:
     async def remove_limit(self, scope: str, *, line: AuditLine | None = None) -> bool:
         return await self._write(lambda db, _: self._remove(db, line, "treadle_limit where scope = ?", scope))
 
-    async def seize(self, name: str, owner: str, ttl: float) -> Lock:
-        return await self._write(lambda db, _: seize(db, name, owner, ttl, self._clock), grows=True)
+    async def seize(self, name: str, owner: str, ttl: float, *, fence: int | None = None) -> Lock:
+        return await self._write(lambda db, _: seize(db, name, owner, ttl, fence, self._clock), grows=True)
 
-    async def free(self, name: str, owner: str | None, *, line: AuditLine | None = None) -> bool:
-        whose = "treadle_lock where name = ?1 and owner = coalesce(?2, owner)"
-        return await self._write(lambda db, _: self._remove(db, line, whose, name, owner))
+    async def free(
+        self, name: str, owner: str | None, *, fence: int | None = None, line: AuditLine | None = None
+    ) -> bool:
+        whose = "treadle_lock where name = ?1 and owner = coalesce(?2, owner) and (?3 is null or fence = ?3)"
+        return await self._write(lambda db, _: self._remove(db, line, whose, name, owner, fence))
 
     def _remove(self, db: Database, line: AuditLine | None, which: str, *parameters: object) -> bool:
         """Whether it was removed, by this sending or, as the audit knows, by an earlier one."""
@@ -200,16 +202,20 @@ def _delete(db: Database, which: str, *parameters: object) -> int:
 # Locks ---------------------------------------------------------------------------------------------------------------
 
 
-def seize(db: Database, name: str, owner: str, ttl: float, clock: Clock) -> Lock:
+def seize(db: Database, name: str, owner: str, ttl: float, fence: int | None, clock: Clock) -> Lock:
     steady, boot = clock.steady(), clock.boot()
     held = db.execute(
         f"select owner, fence, until, boot from treadle_lock where name = ? and {_SOUND}",  # noqa: S608
         (name,),
     ).fetchone()
-    if held is not None and held[0] == owner:
-        fence = held[1]
-    elif held is not None and held[3] == boot and held[2] > steady:
-        return Lock(name=name, owner=held[0], fence=held[1], left=held[2] - steady)
+    left = held[2] - steady if held is not None and held[3] == boot else 0.0
+    if fence is not None:
+        if held is None:
+            return Lock(name=name, owner="", fence=0, left=0.0)
+        if held[:2] != (owner, fence):
+            return Lock(name=name, owner=held[0], fence=held[1], left=left)
+    elif held is not None and held[0] != owner and left > 0:
+        return Lock(name=name, owner=held[0], fence=held[1], left=left)
     else:
         (fence,) = db.execute("update treadle_fence set last = last + 1 returning last").fetchone()
     db.execute(

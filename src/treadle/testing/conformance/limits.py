@@ -195,12 +195,50 @@ class Locks(Cases):
         assert len({lock.owner for lock in found}) == 1
         assert len({lock.fence for lock in found}) == 1
 
-    async def test_its_owner_may_take_it_again_and_keeps_the_fence(self, storage: Storage, clock: FakeClock) -> None:
+    async def test_its_holder_may_take_it_again_and_keeps_the_fence(self, storage: Storage, clock: FakeClock) -> None:
         first = await storage.seize("import", "ann", 60.0)
         clock.advance(50)
-        again = await storage.seize("import", "ann", 60.0)
+        again = await storage.seize("import", "ann", 60.0, fence=first.fence)
         assert (again.owner, again.fence) == ("ann", first.fence)
+        assert near(again.left, 60.0)
         clock.advance(50)
+        assert (await storage.seize("import", "bob", 60.0)).owner == "ann"
+
+    async def test_another_holder_of_the_same_owner_takes_over_with_a_higher_fence(self, storage: Storage) -> None:
+        first = await storage.seize("import", "ann", 60.0)
+        second = await storage.seize("import", "ann", 30.0)
+        assert second.owner == "ann"
+        assert second.fence > first.fence
+        assert near(second.left, 30.0)
+        refused = await storage.seize("import", "ann", 60.0, fence=first.fence)
+        assert refused.fence == second.fence
+        assert near(refused.left, 30.0), "what the first one wants renewed is not its own"
+
+    async def test_the_first_holders_exit_frees_nothing_after_a_takeover(self, storage: Storage) -> None:
+        """Two attempts of a job with `owner=ctx.job_id`: the first one, long presumed dead, freed the second one's."""
+        first = await storage.seize("import", "ann", 60.0)
+        second = await storage.seize("import", "ann", 60.0)
+        assert not await storage.free("import", "ann", fence=first.fence)
+        assert only(await storage.locks()).fence == second.fence
+        assert await storage.free("import", "ann", fence=second.fence)
+        assert list(await storage.locks()) == []
+
+    async def test_a_holding_that_is_gone_is_not_renewed(self, storage: Storage, clock: FakeClock) -> None:
+        first = await storage.seize("import", "ann", 60.0)
+        await storage.free("import", None)
+        assert (await storage.seize("import", "ann", 60.0, fence=first.fence)).owner == ""
+        assert list(await storage.locks()) == []
+        await storage.seize("import", "bob", 1.0)
+        clock.advance(2)
+        assert (await storage.seize("import", "ann", 60.0, fence=first.fence)).owner == "bob"
+
+    async def test_a_holding_that_ran_out_and_that_nobody_has_taken_is_renewed(
+        self, storage: Storage, clock: FakeClock
+    ) -> None:
+        first = await storage.seize("import", "ann", 60.0)
+        clock.advance(61)
+        again = await storage.seize("import", "ann", 60.0, fence=first.fence)
+        assert (again.owner, again.fence) == ("ann", first.fence)
         assert (await storage.seize("import", "bob", 60.0)).owner == "ann"
 
     async def test_a_lock_that_is_over_may_be_taken_by_anybody(self, storage: Storage, clock: FakeClock) -> None:
