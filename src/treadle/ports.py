@@ -141,6 +141,8 @@ class Abandoned(Struct, frozen=True):
     job: Job
     why: Literal["gone", "lease", "deadline", "answer"]
     label: str  # the pod's, for people
+    now: float = 0.0  # the storage's clock
+    beat_at: float | None = None  # when the pod was last heard of, where that is known
 
 
 class Answered(Struct, frozen=True, kw_only=True):

@@ -146,3 +146,27 @@ def test_a_job_that_was_enqueued_by_name_gets_what_its_task_says(
 def test_a_row_that_has_all_is_left_alone() -> None:
     assert lifecycle.resolve(a_job(timeout=5.0), ONCE, 60.0) is None
     assert lifecycle.resolve(a_job(timeout=NO_TIMEOUT), ONCE, 60.0) is None
+
+
+@pytest.mark.parametrize(
+    ("deadline", "heard", "kind"),
+    [
+        (160.0, 160.0, "timeout"),
+        (160.0, 159.0, "worker_lost"),
+        (160.0, None, "worker_lost"),
+        (None, 500.0, "worker_lost"),
+    ],
+)
+def test_a_run_whose_deadline_had_passed_when_its_pod_was_lost(
+    deadline: float | None, heard: float | None, kind: str
+) -> None:
+    """A task that blocked the pod's loop beyond its timeout was told as if the pod had vanished by itself."""
+    change = lifecycle.rescue(a_job(deadline=deadline), "pod", None, heard)
+    assert change.error is not None
+    assert (change.error.kind, change.crashes, change.to) == (kind, 1, State.READY)
+    last = lifecycle.rescue(a_job(deadline=deadline, attempt=10), "pod", None, heard)
+    assert last.error is not None
+    assert (last.error.kind, last.to) == (kind, State.FAILED)
+    third = lifecycle.rescue(a_job(deadline=deadline, crashes=2), "pod", None, heard)
+    assert third.error is not None
+    assert (third.error.kind, third.to) == ("poison", State.FAILED)

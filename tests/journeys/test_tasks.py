@@ -33,6 +33,9 @@ def test_a_loop_blocked_for_ever_ends_the_worker_and_its_jobs_are_rescued(stage:
     stage.start(overdue=1.0)
     stage.drain()
     assert {stage.state(id) for id in ids} == {"succeeded"}
+    # Their deadlines had passed when the worker was lost: that is what ended them, and it counts as a crash.
+    assert [error["kind"] for id in ids for error in stage.errors(id)] == ["timeout"] * 3
+    assert {stage.job(id)["crashes"] for id in ids} == {1}
 
 
 def test_a_task_without_a_deadline_may_block_the_loop_beyond_its_neighbours_deadline(stage: Stage) -> None:

@@ -221,11 +221,15 @@ def resolved(job: Job, change: Change) -> Job:
     )
 
 
-def rescue(job: Job, label: str, live: RetryOverride | None = None) -> Change:
+def rescue(job: Job, label: str, live: RetryOverride | None = None, heard: float | None = None) -> Change:
     """A running job whose pod has no live lease. The charge is kept, and the crash is counted: a job that takes three
-    pods with it is poison."""
+    pods with it is poison. `heard` is how long the pod may have lived: a run whose deadline had passed by then has
+    blocked it, as far as anybody can tell, and is told as a timeout."""
     crashes = job.crashes + 1
-    lost = _entry(job, "worker_lost", f"pod {label} is gone; it was running attempt {job.attempt}")
+    if heard is not None and job.deadline is not None and job.deadline <= heard:
+        lost = _entry(job, "timeout", f"ran past its deadline, and pod {label} is gone; it was attempt {job.attempt}")
+    else:
+        lost = _entry(job, "worker_lost", f"pod {label} is gone; it was running attempt {job.attempt}")
     if job.cancel_wanted:
         change = _end(job, State.CANCELLED, "cancelled", lost)
     elif crashes >= POISON_CRASHES:

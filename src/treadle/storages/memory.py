@@ -11,7 +11,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -531,11 +531,13 @@ class MemoryStorage(
                 job = row.job
                 if job.state is not State.RUNNING or len(found) >= limit:
                     continue
-                label = self._pods[job.pod].card.label if job.pod in self._pods else str(job.pod)
+                pod = self._pods.get(job.pod or "")
+                label, beat_at = (str(job.pod), None) if pod is None else (pod.card.label, pod.beat_at)
                 if not self._is_live(job.pod or ""):
-                    found.append(Abandoned(job, "gone" if self._is_gone(job.pod or "") else "lease", label))
+                    why: Literal["gone", "lease"] = "gone" if self._is_gone(job.pod or "") else "lease"
+                    found.append(Abandoned(job, why, label, now, beat_at))
                 elif job.deadline is not None and job.deadline + overdue < now:
-                    found.append(Abandoned(job, "deadline", label))
+                    found.append(Abandoned(job, "deadline", label, now, beat_at))
             return found
 
     def _is_gone(self, pod: str) -> bool:

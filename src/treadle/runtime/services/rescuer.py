@@ -148,7 +148,10 @@ class Rescuer:
         if abandoned.why == "deadline":
             change = lifecycle.expire(abandoned.job, self._chance.random(), live)
         else:
-            change = lifecycle.rescue(abandoned.job, abandoned.label, live)
+            # A pod that lived on would have beaten again: nobody knows at which moment in between it was lost.
+            beat_at = abandoned.beat_at
+            heard = None if beat_at is None else min(abandoned.now, beat_at + self._timing.beat)
+            change = lifecycle.rescue(abandoned.job, abandoned.label, live, heard)
         return self._declared(change, abandoned.job)
 
 

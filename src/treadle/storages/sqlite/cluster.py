@@ -103,10 +103,13 @@ def abandoned(db: Database, limit: int, overdue: float, clock: Clock) -> list[Ab
     # A lease of another run of the machine has no seconds left to count: whoever held it is gone with that run.
     here = {id for (id,) in db.execute("select id from treadle_pod where not lost and boot = ?", (clock.boot(),))}
     labels = {pod.card.id: pod.card.label for pod in known}
+    beats = {pod.card.id: pod.beat_at for pod in known}
     found = db.execute(statement("abandoned"), (rows.json_text(sorted(live)), overdue, now, limit)).fetchall()
     jobs = (rows.job_of(row, now, rows.all_errors(db, row[0]) if row[-1] else ()) for row in found)
     return [
-        Abandoned(job, _why(job.pod, live, here), labels.get(job.pod or "", str(job.pod)))
+        Abandoned(
+            job, _why(job.pod, live, here), labels.get(job.pod or "", str(job.pod)), now, beats.get(job.pod or "")
+        )
         for job in jobs
         if job is not None
     ]

@@ -193,6 +193,35 @@ class Rescue(Cases):
         assert (job.state, job.crashes) == (State.FAILED, 1)
 
 
+class Loss(Cases):
+    """What is known of a pod that was lost: whether a run's deadline had passed by then."""
+
+    async def test_it_is_told_when_the_pod_was_last_heard_of(self, storage: Storage, clock: FakeClock) -> None:
+        pod = await a_live_pod(storage)
+        job = await start(storage, pod, timeout=5.0)
+        clock.advance(20)
+        await storage.beat(pod, LEASE, [])
+        heard = await storage.time()
+        clock.advance(LEASE + 1)
+        (found,) = await storage.abandoned(100, OVERDUE)
+        assert found.job.id == job.id
+        assert near(found.beat_at, heard)
+        assert near(found.now, heard + LEASE + 1)
+
+    async def test_a_rescue_after_the_deadline_is_a_timeout_and_a_crash(
+        self, storage: Storage, clock: FakeClock
+    ) -> None:
+        job = await start(storage, timeout=5.0)
+        clock.advance(LEASE + 1)
+        (found,) = await storage.abandoned(100, OVERDUE)
+        answer = await write(storage, lifecycle.rescue(found.job, "pod", None, found.now))
+        assert answer.accepted
+        row = await look(storage, job.id)
+        assert (row.state, row.attempt, row.crashes) == (State.READY, 1, 1)
+        assert row.error is not None
+        assert row.error.kind == "timeout"
+
+
 class Expiry(Cases):
     """The second line of defence against runs that do not end."""
 

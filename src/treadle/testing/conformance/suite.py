@@ -36,7 +36,7 @@ from .queues import CoolDown, Counts, Pause, Settings
 from .reads import Count, Filters, Find, Get, Nowhere
 from .repeats import Repeats
 from .reports import Logs, Reports
-from .rescuing import Abandonment, Expiry, Rescue
+from .rescuing import Abandonment, Expiry, Loss, Rescue
 from .resolving import Resolving
 from .retention import Retention
 from .schedules import Definitions, Fires
@@ -92,6 +92,7 @@ class Suite(
     Abandonment,
     Rescue,
     Expiry,
+    Loss,
     Resolving,
     Time,
     Pause,

@@ -2,6 +2,8 @@
 select
     {job},
     pod.card,
+    date_part('epoch', {now}),
+    date_part('epoch', pod.beat_at),
     case
         when pod.id is null or pod.lost or pod.gone or pod.boot <> $3::text then 'gone'
         when pod.lease_until <= coalesce(to_timestamp($2::float8), clock_timestamp()) then 'lease'

@@ -1,7 +1,9 @@
 -- Runs far beyond their deadline, as the beats have noted them.
 select
     {job},
-    pod.card
+    pod.card,
+    date_part('epoch', {now}),
+    date_part('epoch', pod.beat_at)
 from treadle.run as run
 join treadle.job as job on job.id = run.job_id and job.token = run.token
 left join treadle.pod as pod on pod.id = job.pod
