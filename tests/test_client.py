@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -11,6 +11,7 @@ import pytest
 
 from treadle import (
     App,
+    BulkIncomplete,
     Conflict,
     Context,
     JobCancelled,
@@ -25,7 +26,7 @@ from treadle import (
     Unique,
 )
 from treadle.client import Client, Ids
-from treadle.context import Call, Options
+from treadle.context import Call, Handle, Options
 from treadle.core import lifecycle
 from treadle.core.backoff import Retry
 from treadle.core.errors import ConfigError
@@ -270,6 +271,121 @@ def test_a_router_that_cannot_route_is_refused() -> None:
             queue_of(wrong)
     with pytest.raises(ValueError, match="queue name"):
         queue_of(lambda task: "no, no")
+
+
+# Bulks that are too large for one transaction ------------------------------------------------------------------------
+
+
+class Pieces(MemoryStorage):
+    """Notes how many jobs came with each insert; the one of that number fails."""
+
+    def __init__(self, clock: FakeClock, fails_at: int | None = None) -> None:
+        super().__init__(clock)
+        self.sizes: list[int] = []
+        self.fails_at = fails_at
+
+    async def insert(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        return self.insert_sync(jobs)
+
+    def insert_sync(self, jobs: Sequence[NewJob]) -> Sequence[Inserted]:
+        if len(self.sizes) == self.fails_at:
+            raise StorageUnavailable("away")
+        self.sizes.append(len(jobs))
+        return super().insert_sync(jobs)
+
+
+def large(number: int, **options: Any) -> Call[Any]:
+    """Nine of them are more than 16 MiB, eight less."""
+    return a_call(args='"' + f"{number:04}" * 499_999 + '"', **options)
+
+
+async def enqueue_as(how: str, client: Client, calls: Any, **options: Any) -> list[Handle[Any]]:
+    if how == "sync":
+        return await asyncio.to_thread(client.enqueue_many_sync, calls, **options)
+    return await client.enqueue_many(calls, **options)
+
+
+@pytest.mark.parametrize("how", ["async", "sync"])
+async def test_a_large_bulk_is_read_and_written_piece_by_piece(clock: FakeClock, how: str) -> None:
+    """A bulk was read to its end and written in one transaction: 5,000 calls of 0.9 MB took 5 GB of memory, and kept
+    all other writers waiting for a minute."""
+    storage = Pieces(clock)
+    ahead: list[int] = []
+
+    def calls() -> Iterator[Call[Any]]:
+        for number in range(30):
+            ahead.append(number - sum(storage.sizes))
+            yield large(number)
+
+    handles = await enqueue_as(how, Client(Kept(storage)), calls())
+    assert storage.sizes == [8, 8, 8, 6]
+    assert max(ahead) <= 9  # a piece, and the call that did not fit into it
+    assert [each.outcome for each in handles] == ["inserted"] * 30
+    assert [job.args[1:5] for job in await storage.get([each.id for each in handles])] == [f"{n:04}" for n in range(30)]
+
+
+@pytest.mark.parametrize("how", ["async", "sync"])
+@pytest.mark.parametrize(("count", "atomic"), [(8, False), (30, True)])
+async def test_a_bulk_of_16_mib_or_an_atomic_one_is_one_transaction(
+    clock: FakeClock, how: str, count: int, atomic: bool
+) -> None:
+    storage = Pieces(clock)
+    await enqueue_as(how, Client(Kept(storage)), (large(number) for number in range(count)), atomic=atomic)
+    assert storage.sizes == [count]
+
+
+async def test_a_bulk_of_many_small_jobs_is_cut_too_if_it_is_cut_at_all(clock: FakeClock) -> None:
+    """Their rows take longer to write than their arguments say."""
+    storage = Pieces(clock)
+    small, most = a_call(args='"' + "x" * 398 + '"'), (16 << 20) // 400
+    await Client(Kept(storage)).enqueue_many(small for _ in range(most))
+    assert storage.sizes == [most]
+    storage.sizes.clear()
+    await Client(Kept(storage)).enqueue_many(small for _ in range(most + 1))
+    assert max(storage.sizes) == (16 << 20) // (400 + 512)
+    assert sum(storage.sizes) == most + 1
+
+
+@pytest.mark.parametrize("how", ["async", "sync"])
+async def test_a_bulk_that_fails_midway_tells_which_jobs_are_in(clock: FakeClock, how: str, sleeps: Sleeps) -> None:
+    storage = Pieces(clock, fails_at=2)
+    client = Client(Looped(storage), sleep=sleeps)
+    with pytest.raises(BulkIncomplete, match="16 jobs are in; whether the next ones are is unknown") as found:
+        await enqueue_as(how, client, (large(number) for number in range(30)))
+    assert isinstance(found.value.__cause__, StorageUnavailable)
+    assert len(await storage.get([each.id for each in found.value.handles])) == 16
+    assert sum((await storage.count(_everything())).values()) == 16
+
+
+@pytest.mark.parametrize("good", [3, 20])
+async def test_a_refused_payload_undoes_nothing_that_was_written_before(clock: FakeClock, good: int) -> None:
+    """The iterator makes its calls while the bulk is written: one that it refuses may come late."""
+
+    def calls() -> Iterator[Call[Any]]:
+        yield from (large(number) for number in range(good))
+        raise PayloadError("a set cannot be stored", "tags")
+
+    storage = Pieces(clock)
+    with pytest.raises(PayloadError if good == 3 else BulkIncomplete, match="tags: a set cannot be stored") as found:
+        await Client(Kept(storage)).enqueue_many(calls())
+    assert storage.sizes == ([] if good == 3 else [8, 8])
+    assert len(getattr(found.value, "handles", ())) == sum(storage.sizes)
+
+
+async def test_equal_keys_of_different_pieces_conflict_in_the_callers_order(clock: FakeClock) -> None:
+    storage = Pieces(clock)
+    calls = (large(number, unique=Unique(key="one") if number in (2, 25) else None) for number in range(30))
+    handles = await Client(Kept(storage)).enqueue_many(calls)
+    assert [number for number, each in enumerate(handles) if each.outcome == "duplicate"] == [25]
+    assert handles[25].id == handles[2].id
+
+
+async def test_a_transaction_that_is_named_too_late_is_refused(clock: FakeClock) -> None:
+    storage = Pieces(clock)
+    with pytest.raises(BulkIncomplete, match="too late"):
+        await Client(Kept(storage)).enqueue_many(
+            large(number, within=object() if number == 20 else None) for number in range(30)
+        )
 
 
 # Trouble -------------------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ SURFACE = [
     "BadSignature",
     "BatchContext",
     "BatchTask",
+    "BulkIncomplete",
     "Call",
     "Cancel",
     "ClusterWarning",

@@ -513,12 +513,21 @@ class App(Registry, Watching):
     ) -> Handle[Any]:
         return self.client.enqueue_sync(self._call(task, args, options))
 
-    async def enqueue_many(self, calls: Iterable[Call[R]], *, within: object = None) -> list[Handle[R]]:
-        """Ask for many jobs in one transaction; one Handle each, in order."""
-        return await self.client.enqueue_many(calls, within=within)
+    async def enqueue_many(
+        self, calls: Iterable[Call[R]], *, within: object = None, atomic: bool = False
+    ) -> list[Handle[R]]:
+        """Ask for many jobs; one Handle each, in order: `await app.enqueue_many(welcome.bind(n) for n in ids)`.
 
-    def enqueue_many_sync(self, calls: Iterable[Call[R]], *, within: object = None) -> list[Handle[R]]:
-        return self.client.enqueue_many_sync(calls, within=within)
+        One transaction, all or none, for up to 16 MiB of arguments, `within` a transaction, and with `atomic`. A larger
+        bulk is written in pieces while `calls` is read; a failure midway raises `BulkIncomplete` with the handles that
+        are in.
+        """
+        return await self.client.enqueue_many(calls, within=within, atomic=atomic)
+
+    def enqueue_many_sync(
+        self, calls: Iterable[Call[R]], *, within: object = None, atomic: bool = False
+    ) -> list[Handle[R]]:
+        return self.client.enqueue_many_sync(calls, within=within, atomic=atomic)
 
     def handle(self, id: str) -> Handle[Any]:
         """A handle for a job, made of its id: `await app.handle(id).result(timeout="10s")`. If the code of its task is

@@ -32,6 +32,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 import msgspec
@@ -39,10 +40,18 @@ from msgspec.structs import replace
 
 from .broker import Broker
 from .context import Call, CancelAnswer, EnqueueOutcome, Handle, Options, current_job
-from .core import ids, lifecycle, names, unique
+from .core import bulk, ids, lifecycle, names, unique
 from .core import limit as limiting
 from .core.duration import Duration, seconds, words
-from .core.errors import ConfigError, Conflict, JobNotFound, ResultTimeout, StorageTimeout, StorageUnavailable
+from .core.errors import (
+    BulkIncomplete,
+    ConfigError,
+    Conflict,
+    JobNotFound,
+    ResultTimeout,
+    StorageTimeout,
+    StorageUnavailable,
+)
 from .core.event import Event, of_change
 from .core.job import DEFAULT_MAX_ATTEMPTS, TERMINAL, Change, Job, NewJob, State, UniqueClaim
 from .core.rollup import MOST_PAIRS, OTHER
@@ -217,16 +226,24 @@ class Client(Replying):
         (inserted,) = await self._insert((job,))
         return inserted.id, inserted.outcome
 
-    async def enqueue_many(self, calls: Iterable[Call[R]], *, within: object = None) -> list[Handle[R]]:
-        """Insert jobs in one transaction, all or none; one Handle each, in order."""
-        requests = list(calls)
-        within, jobs = self._prepare_many(requests, within)
-        if not jobs:
-            return []
-        if within is not None:
-            storage = await self._storage_within()
-            return self._handles(await storage.borrow_async(within).insert(jobs), requests)
-        return self._handles(await self._insert(jobs), requests)
+    async def enqueue_many(
+        self, calls: Iterable[Call[R]], *, within: object = None, atomic: bool = False
+    ) -> list[Handle[R]]:
+        """Insert jobs, one Handle each, in order: in one transaction, or in several if they are too large for one."""
+        handles: list[Handle[R]] = []
+        try:
+            for own, requests in _transactions(calls, within, atomic):
+                jobs = list(self._prepared(requests))
+                if own is None:
+                    inserted = await self._insert(jobs)
+                else:
+                    inserted = await (await self._storage_within()).borrow_async(own).insert(jobs)
+                handles += self._handles(inserted, requests)
+        except Exception as error:
+            if not handles:
+                raise
+            raise _incomplete(handles, error) from error
+        return handles
 
     def enqueue_sync(self, call: Call[R]) -> Handle[R]:
         job, within = self.prepare(call), call.options.within
@@ -236,24 +253,23 @@ class Client(Replying):
             (inserted,) = self._insert_sync((job,))
         return Handle(inserted.id, inserted.outcome, self, call.decode_result)
 
-    def enqueue_many_sync(self, calls: Iterable[Call[R]], *, within: object = None) -> list[Handle[R]]:
-        requests = list(calls)
-        within, jobs = self._prepare_many(requests, within)
-        if not jobs:
-            return []
-        if within is not None:
-            return self._handles(self._storage_within_sync().borrow(within).insert(jobs), requests)
-        return self._handles(self._insert_sync(jobs), requests)
-
-    def _prepare_many(self, calls: Sequence[Call[Any]], within: object) -> tuple[object, list[NewJob]]:
-        for call in calls:
-            if not isinstance(cast("object", call), Call):
-                raise TypeError(f"enqueue_many takes task.bind(…), not a {type(call).__name__}")
-            if within is None:
-                within = call.options.within
-            elif call.options.within not in (None, within):
-                raise ValueError("enqueue_many is one transaction: all calls must have the same within=")
-        return within, list(self._prepared(calls))
+    def enqueue_many_sync(
+        self, calls: Iterable[Call[R]], *, within: object = None, atomic: bool = False
+    ) -> list[Handle[R]]:
+        handles: list[Handle[R]] = []
+        try:
+            for own, requests in _transactions(calls, within, atomic):
+                jobs = list(self._prepared(requests))
+                if own is None:
+                    inserted = self._insert_sync(jobs)
+                else:
+                    inserted = self._storage_within_sync().borrow(own).insert(jobs)
+                handles += self._handles(inserted, requests)
+        except Exception as error:
+            if not handles:
+                raise
+            raise _incomplete(handles, error) from error
+        return handles
 
     def _prepared(self, calls: Sequence[Call[Any]]) -> Iterator[NewJob]:
         """What each call asks for. Most differ from the one before in nothing but id and arguments, and a copy of that
@@ -577,6 +593,48 @@ def _routing(router: Router | None) -> Callable[[str], str]:
         raise ConfigError(f"router must be a function, or a table of prefixes and queues: {error}") from None
     longest_first = sorted(table, key=len, reverse=True)
     return lambda task: next((table[each] for each in longest_first if task.startswith(each)), DEFAULT_QUEUE)
+
+
+def _transactions(calls: Iterable[Call[R]], within: object, atomic: bool) -> Iterator[tuple[object, Sequence[Call[R]]]]:
+    """The calls of a bulk that are inserted together, each time with the caller's transaction, if there is one."""
+    reading = iter(calls)
+    taken, are_all = (list(reading), True) if atomic or within is not None else bulk.take(reading, _arguments)
+    within = _within(taken, within)
+    if within is not None and not are_all:
+        taken += reading
+        within, are_all = _within(taken, within), True
+    if not are_all:
+        for piece in bulk.cut(chain(taken, reading), _arguments):
+            if _within(piece, None) is not None:
+                raise ValueError("enqueue_many: a call with within= comes too late, earlier jobs are in without it")
+            yield None, piece
+    elif taken:
+        yield within, taken
+
+
+def _arguments(call: Call[Any]) -> str:
+    if not isinstance(cast("object", call), Call):
+        raise TypeError(f"enqueue_many takes task.bind(…), not a {type(call).__name__}")
+    return call.args
+
+
+def _within(calls: Iterable[Call[Any]], within: object) -> object:
+    """The transaction that the calls name; all that name one must name the same."""
+    for call in calls:
+        if not isinstance(cast("object", call), Call):
+            raise TypeError(f"enqueue_many takes task.bind(…), not a {type(call).__name__}")
+        if within is None:
+            within = call.options.within
+        elif call.options.within not in (None, within):
+            raise ValueError("enqueue_many is one transaction: all calls must have the same within=")
+    return within
+
+
+def _incomplete(handles: list[Handle[R]], error: Exception) -> BulkIncomplete:
+    said = f"{len(handles)} jobs are in, the others are not"
+    if isinstance(error, StorageUnavailable):
+        said = f"{len(handles)} jobs are in; whether the next ones are is unknown"
+    return BulkIncomplete(f"{said}: {type(error).__name__}: {error}", handles)
 
 
 def _unique_claim(rule: Unique, call: Call[Any], queue: str) -> UniqueClaim:

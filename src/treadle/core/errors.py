@@ -7,6 +7,9 @@ never holds arguments, results or passwords.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 
 class TreadleError(Exception):
     """The base of every error that Treadle raises.
@@ -65,6 +68,23 @@ class PayloadTooLarge(PayloadError):
     Traceback (most recent call last):
     treadle.PayloadTooLarge: …
     """
+
+
+class BulkIncomplete(TreadleError):
+    """`enqueue_many` of more than 16 MiB failed midway: the jobs of its first pieces are in. `handles` are theirs, in
+    order; `__cause__` is what went wrong.
+
+    ```python
+    try:
+        await app.enqueue_many(index.bind(page) for page in pages())
+    except BulkIncomplete as error:
+        print(f"{len(error.handles)} pages are in, then: {error.__cause__}")
+    ```
+    """
+
+    def __init__(self, message: str, handles: Sequence[Any]) -> None:
+        super().__init__(message)
+        self.handles = handles
 
 
 class FilterError(TreadleError):
