@@ -271,6 +271,39 @@ async def test_a_live_pod_of_the_first_layout_is_not_worked_beside(path: Path) -
     await storage.close()
 
 
+# The write lock ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("held", "taken"), [(0.0005, False), (1.0, True)])
+def test_after_a_long_hold_the_lock_is_left_to_who_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: float, taken: bool
+) -> None:
+    """Who waits tries every 20 ms in the end, and a release left it 1 ms: a large bulk, written in pieces of a second,
+    locked again each time before the other looked, and an enqueue beside it met its deadline."""
+    now = 1000.0
+
+    def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+        if now - released > 0.02 and not tries:
+            tries.append(other.try_take())
+
+    monkeypatch.setattr("treadle.storages.sqlite.locks.time.monotonic", lambda: now)
+    monkeypatch.setattr("treadle.storages.sqlite.locks.time.sleep", sleep)
+    lock, other = WriteLock(str(tmp_path / "jobs.db")), WriteLock(str(tmp_path / "jobs.db"))
+    tries: list[bool] = []
+    assert lock.try_take()
+    now += held
+    assert not other.try_take()
+    lock.release()
+    released = now
+    lock.give_way()
+    assert tries == [True] * taken
+    assert now - released < 0.03
+    lock.close()
+    other.close()
+
+
 # A pod's lock --------------------------------------------------------------------------------------------------------
 
 

@@ -26,7 +26,8 @@ from . import files
 _PID_FIELD: Final = 24
 _MARK_FIELD: Final = 24
 _FRESH: Final = 0.05
-_LONGEST_COURTESY: Final = 0.001
+_COURTESY: Final = 0.001
+_LONGEST_COURTESY: Final = 0.025  # a little more than the writer's longest pause between two tries
 _COURTESY_STEP: Final = 0.0001
 _UNTOUCHED: Final = 3600.0
 _names = itertools.count()
@@ -44,6 +45,7 @@ class WriteLock:
         self._database = path
         self.path = os.path.join(files.folder(path), "lock")
         self._name = f"{os.getpid()}.{next(_names)}".encode().ljust(_PID_FIELD)
+        self._taken_at = self._held = 0.0
         self._fd = self._open()
         _inherited.add(self)
 
@@ -63,6 +65,7 @@ class WriteLock:
         except BlockingIOError:
             os.pwrite(self._fd, f"{time.monotonic():<{_MARK_FIELD}.6f}".encode(), _PID_FIELD)
             return False
+        self._taken_at = time.monotonic()
         # Mostly nobody else was here since: then nothing is written.
         if os.pread(self._fd, _PID_FIELD, 0) != self._name:
             os.pwrite(self._fd, self._name, 0)
@@ -70,12 +73,14 @@ class WriteLock:
 
     def release(self) -> None:
         fcntl.flock(self._fd, fcntl.LOCK_UN)
+        self._held = time.monotonic() - self._taken_at
 
     def give_way(self) -> None:
-        """After a release: let a process that waits have its turn first."""
+        """After a release: let a process that waits have its turn first. The longer the lock was held, the more rarely
+        that one looks: a bulk that is written piece by piece would else always be the first to lock again."""
         if time.monotonic() - self._last_refusal() > _FRESH:
             return
-        until = time.monotonic() + _LONGEST_COURTESY
+        until = time.monotonic() + min(max(_COURTESY, self._held), _LONGEST_COURTESY)
         while time.monotonic() < until:
             time.sleep(_COURTESY_STEP)
             if os.pread(self._fd, _PID_FIELD, 0) != self._name:
