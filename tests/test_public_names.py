@@ -25,7 +25,7 @@ ALIASES = {"Middleware": "treadle.middleware"}
 NAMES = [name for name in treadle.__all__ if name != "__version__" and name not in ALIASES]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def scene() -> Iterator[dict[str, Any]]:
     """What the examples find there: an app, a task that sends mail, a job of it that succeeded and one that failed."""
     app = App("memory://")

@@ -33,6 +33,7 @@ class ClusterWarning(Struct, frozen=True, kw_only=True):
     """Something that is wrong in the cluster and will not mend itself.
     `seconds`: for how long it has been so, as far as can be told.
 
+    >>> handle = send.enqueue_sync(1)
     >>> [warning.code for warning in app.warnings_sync() if warning.queue == "mail"]
     ['TREADLE-D013']
     """
