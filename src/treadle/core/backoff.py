@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
+from typing import Final, Literal, Self, TypeAlias, cast
 
 from .duration import Duration, seconds
 from .job import RetryOverride
@@ -51,14 +51,12 @@ class Retry:
     curve: Curve = "exponential"
     function: Function | None = None
 
-    if not TYPE_CHECKING:
+    def __new__(cls, *_: object, **options: object) -> Self:
+        if unknown := options.keys() - cls.__dataclass_fields__.keys():
+            from .hints import unknown_option
 
-        def __new__(cls, *_: object, **options: object) -> Retry:
-            if unknown := options.keys() - cls.__dataclass_fields__.keys():
-                from .hints import unknown_option
-
-                raise TypeError(unknown_option("Retry", min(unknown), cls.__dataclass_fields__, at="Retry"))
-            return object.__new__(cls)
+            raise TypeError(unknown_option("Retry", min(unknown), cls.__dataclass_fields__, at="Retry"))
+        return object.__new__(cls)
 
     def __post_init__(self) -> None:
         check_attempts(self.max_attempts)
