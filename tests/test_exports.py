@@ -90,6 +90,7 @@ SURFACE = [
     "Spread",
     "StorageTimeout",
     "StorageUnavailable",
+    "SweepView",
     "SyncTask",
     "Task",
     "TaskView",

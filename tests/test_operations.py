@@ -160,4 +160,8 @@ def test_everything_has_a_twin_for_threads_without_a_loop(app: App) -> None:
     app.jobs.cancel_sync(first.id)
     app.queues.set_sync("bulk", keep_cancelled=0)
     assert app.queues.prune_sync("bulk") == 1
+    app.jobs.cancel_sync(second.id)
+    app.queues.set_sync("mail", keep_cancelled=0)
+    none = {"succeeded": 0, "cancelled": 0, "failed": 0}
+    assert app.queues.prune_all_sync() == {"bulk": none, "mail": {**none, "cancelled": 1}}
     app.close_sync()

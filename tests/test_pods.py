@@ -8,11 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle import App, PodNotFound, Portion, ResultTimeout
+from treadle import App, PodNotFound, Portion, ResultTimeout, SweepView
 from treadle.config import Limits, Timing
 from treadle.core.errors import ConfigError
 from treadle.core.pod import PodCard
 from treadle.core.warnings import PATIENCE
+from treadle.ports import Lane, Want
 from treadle.storages.memory import MemoryStorage
 from treadle.testing.clock import FakeClock
 
@@ -165,3 +166,71 @@ async def test_warnings_tell_of_queues_that_nobody_serves_and_tasks_that_nobody_
     assert (found.kind, found.task) == ("unknown_task", "send")
     await storage.register(a_card("aaaa2", tasks=("send",)))
     assert await app.warnings() == ()
+
+
+async def test_a_sweep_gives_the_jobs_of_dead_pods_to_the_living_and_counts_them() -> None:
+    """Three dead pods: one has signed off and left jobs behind, one's lease is over, and one lives."""
+    clock = FakeClock()
+    storage = MemoryStorage(clock)
+    app = App(storage=storage, timing=QUICK)
+
+    @app.task(name="last", queue="mail", retry=1)
+    async def last() -> None: ...
+
+    @app.task(name="hang", queue="bulk")
+    async def hang() -> None: ...
+
+    @last.follow_up("failed")
+    def tell(job: Any) -> Any:
+        return hang.bind()
+
+    async with app:
+        assert (await app.pods.sweep()).rescued == 0
+        await held(storage, app, "lapsed", "mail", 2)
+        await held(storage, app, "gone", "bulk", 3)
+        clock.advance(31)
+        await held(storage, app, "live", "mail", 1)
+        await storage.sign_off("gone")
+        found = await app.pods.sweep()
+        assert found == SweepView(
+            rescued=5,
+            waits=0,
+            pods={"lapsed-label": 2, "gone": 3},
+            queues={"mail": {"failed": 2}, "bulk": {"rescued": 3}},
+        )
+        assert (await app.jobs.count("queue:bulk"))["ready"] == 5  # the follow-ups of the two that failed among them
+        assert (await app.jobs.count("queue:mail"))["running"] == 1
+        assert await asyncio.to_thread(app.pods.sweep_sync) == SweepView(rescued=0, waits=0, pods={}, queues={})
+
+
+async def test_a_sweep_gives_a_slow_pod_one_more_beat() -> None:
+    """A lease that is over may be that of a pod which could not speak: the sweep looks twice, a beat apart."""
+    clock, looks = FakeClock(), 0
+
+    class Watched(MemoryStorage):
+        async def abandoned(self, limit: int, overdue: float) -> Any:
+            nonlocal looks
+            found = await super().abandoned(limit, overdue)
+            looks += 1
+            if looks == 1:  # it speaks after the first look
+                assert [each.why for each in found] == ["lease"]
+                await self.beat("slow", 30.0, ())
+            return found
+
+    storage = Watched(clock)
+    app = App(storage=storage, timing=QUICK)
+    async with app:
+        await held(storage, app, "slow", "mail", 1)
+        clock.advance(31)
+        assert (await app.pods.sweep()).rescued == 0
+        assert (await app.jobs.count("queue:mail"))["running"] == 1
+
+
+async def held(storage: MemoryStorage, app: App, pod: str, queue: str, count: int) -> None:
+    """Jobs of a pod that registers, claims them, and does nothing more."""
+    card = PodCard(id=pod, label=f"{pod}-label", host="", pid=1, version="0", queues={queue: 9}, tasks=(), lease=30.0)
+    await storage.register(card)
+    for _ in range(count):
+        await app.enqueue("last" if queue == "mail" else "hang", queue=queue)
+    taken = await storage.claim(pod, f"{pod}-token", [Want(queue, 9, (Lane(frozenset({"last", "hang"}), 9),))])
+    assert len(taken.jobs) == count

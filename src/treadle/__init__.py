@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from .core.records import AuditView, FailurePage, FailureView, OperationView, Preview
     from .core.schedule_view import FireView, ScheduleView
     from .core.series import EventView, PairSeries, Point, ReadingView, Series, Spread
-    from .core.view import ErrorView, JobView, PodView, QueueView, TaskView, WaitView
+    from .core.view import ErrorView, JobView, PodView, QueueView, SweepView, TaskView, WaitView
     from .core.warnings import ClusterWarning
     from .limits import LimitView, Lock, LockView
     from .operators import JobPage
@@ -143,6 +143,7 @@ __all__ = [
     "Spread",
     "StorageTimeout",
     "StorageUnavailable",
+    "SweepView",
     "SyncTask",
     "Task",
     "TaskView",
@@ -166,7 +167,7 @@ _LATER = {
     "core.records": ("AuditView", "FailurePage", "FailureView", "OperationView", "Preview"),
     "core.schedule_view": ("FireView", "ScheduleView"),
     "core.series": ("EventView", "PairSeries", "Point", "ReadingView", "Series", "Spread"),
-    "core.view": ("ErrorView", "JobView", "PodView", "QueueView", "TaskView", "WaitView"),
+    "core.view": ("ErrorView", "JobView", "PodView", "QueueView", "SweepView", "TaskView", "WaitView"),
     "core.warnings": ("ClusterWarning",),
     "limits": ("LimitView", "Lock", "LockView"),
     "operators": ("JobPage",),

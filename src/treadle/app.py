@@ -226,7 +226,7 @@ class App(Registry, Watching):
         """Workers: who lives, and what an operator wants of them."""
         from .pods import Pods
 
-        return Pods(self.client)
+        return Pods(self.client, self.timing, self.find)
 
     @cached_property
     def history(self) -> History:

@@ -449,22 +449,33 @@ class Queues:
     async def prune(self, name: str) -> int:
         """Remove its ended jobs that are over their age, now; how many."""
         names.check_name("queue", name)
-        removed = 0
+        return sum((await self._prune(name)).values())
+
+    async def prune_all(self) -> dict[str, dict[str, int]]:
+        """The same for every queue; how many, by queue and by the state that they had ended in."""
+        found = await self._client.ask(lambda storage: storage.queues())
+        return {name: await self._prune(name) for name in sorted(each.queue.name for each in found)}
+
+    async def _prune(self, name: str) -> dict[str, int]:
+        removed = dict.fromkeys((state.value for state in retention.STATES), 0)
         for state in retention.STATES:
             mark: str | None = None
             while True:
-                pruned = await self._prune(name, state, mark)
-                removed += pruned.removed
+                pruned = await self._prune_chunk(name, state, mark)
+                removed[state.value] += pruned.removed
                 mark = pruned.mark
                 if mark is None:
                     break
         return removed
 
-    async def _prune(self, name: str, state: State, mark: str | None) -> Pruned:
+    async def _prune_chunk(self, name: str, state: State, mark: str | None) -> Pruned:
         return await self._client.ask(lambda storage: storage.prune(state, queue=name, mark=mark))
 
     def prune_sync(self, name: str) -> int:
         return self._client.run_sync(self.prune(name))
+
+    def prune_all_sync(self) -> dict[str, dict[str, int]]:
+        return self._client.run_sync(self.prune_all())
 
     def list_sync(self) -> Sequence[QueueView]:
         return self._client.run_sync(self.list())

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Final
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from .client import Client
+from .config import Timing
 from .core import warnings
 from .core.duration import Duration, seconds, words
 from .core.errors import PodNotFound, ResultTimeout
+from .core.job import Change, Job
 from .core.pod import Pod, Wish
-from .core.view import PodView, pod_view
+from .core.view import PodView, SweepView, pod_view
 from .core.warnings import ClusterWarning
+from .ports import Storage
+from .tasks import Task
 
 LOOK_EVERY: Final = 0.1
 SHORTEST_PREFIX: Final = 4
@@ -31,8 +37,10 @@ class Pods:
     ...     print(pod.label, pod.queues)
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, timing: Timing, find: Callable[[str], Task[..., Any] | None]) -> None:
         self._client = client
+        self._timing = timing
+        self._find = find
 
     async def list(self) -> Sequence[PodView]:
         """All pods that are known."""
@@ -70,6 +78,41 @@ class Pods:
                     f"pod {now.card.label} has not shown its stacks within {words(patience)}: see when it last beat"
                 )
             await asyncio.sleep(LOOK_EVERY)
+
+    async def sweep(self) -> SweepView:
+        """Give the jobs of dead pods to the living now, as the leader's Rescuer does every few seconds: where no pod
+        leads, or to see what it would find. A pod whose lease is over may be slow and not dead: it has one more beat
+        (10 s) to speak. Follow-ups that a task declares need an app that has the task."""
+        swept = _Sweep()
+        await self._client.ask(lambda storage: self._sweep(storage, swept))
+        return SweepView(
+            rescued=sum(swept.pods.values()), waits=swept.waits, pods=dict(swept.pods),
+            queues={name: dict(found) for name, found in swept.queues.items()},
+        )  # fmt: skip
+
+    async def _sweep(self, storage: Storage, swept: _Sweep) -> None:
+        from .declared import FollowUps
+        from .runtime.services.rescuer import Rescuer
+
+        overrides = {each.queue.name: each.queue.retry for each in await storage.queues()}
+        swept.labels = {each.card.id: each.card.label for each in await storage.pods()}
+        rescuer = Rescuer(
+            storage,
+            self._timing,
+            random.Random(),  # noqa: S311
+            every=self._timing.beat,
+            jitter=0.0,
+            rescued=swept.note,
+            ended=swept.note_wait,
+            beat_age=lambda: 0.0,
+            override=overrides.get,
+            retry_of=lambda task: None if (known := self._find(task)) is None else known.retry,
+            declared=FollowUps(self._find, self._client).added,
+        )
+        await rescuer.run_once()
+        if await storage.abandoned(1, self._timing.overdue):
+            await asyncio.sleep(self._timing.beat)
+            await rescuer.run_once()
 
     async def _order(self, pod: str, wish: Wish, by: str | None) -> PodView:
         found = await self._live(pod)
@@ -109,8 +152,30 @@ class Pods:
     def stop_sync(self, pod: str, *, by: str | None = None) -> PodView:
         return self._client.run_sync(self.stop(pod, by=by))
 
+    def sweep_sync(self) -> SweepView:
+        return self._client.run_sync(self.sweep())
+
     def stacks_sync(self, pod: str, *, timeout: Duration = 5.0, by: str | None = None) -> str:
         return self._client.run_sync(self.stacks(pod, timeout=timeout, by=by))
+
+
+class _Sweep:
+    """What is counted while a Rescuer works."""
+
+    def __init__(self) -> None:
+        self.labels: dict[str, str] = {}
+        self.pods: Counter[str] = Counter()
+        self.queues: dict[str, Counter[str]] = {}
+        self.waits = 0
+
+    def note(self, change: Change, job: Job) -> None:
+        id = job.pod or ""
+        self.pods[self.labels.get(id, id)] += 1
+        self.queues.setdefault(job.queue, Counter())[change.why] += 1
+
+    def note_wait(self, change: Change, job: Job) -> None:
+        self.waits += 1
+        self.queues.setdefault(job.queue, Counter())[change.why] += 1
 
 
 async def find_warnings(client: Client) -> Sequence[ClusterWarning]:

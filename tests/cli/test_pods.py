@@ -129,3 +129,17 @@ def _answer(store: Store, stop: threading.Event) -> None:
 
     work: Callable[[App], Any] = beat
     store.run(work)
+
+
+def test_sweep_rescues_what_dead_pods_left_and_says_so(treadle: Treadle, store: Store, shop: str) -> None:
+    assert treadle("pods", "sweep", "--json").code == 5  # there is no database yet
+    id = store.running("mail", pod="dead")
+    store.run(lambda app: app.storage.sign_off("dead"))  # it left without giving its job back
+    assert store.state(id) == "running"
+    ran = treadle("pods", "sweep", "-A", shop)
+    assert (ran.code, ran.lines) == (0, ["dead  1 job left behind", "mail  1 rescued"])
+    assert "1 job of dead pods" in ran.err
+    assert store.state(id) == "ready"
+    (line,) = [line for line in treadle("audit", "--json").objects if line["act"] == "pods.sweep"]
+    assert line["detail"] == "1 jobs rescued, 0 waits ended"
+    assert treadle("pods", "sweep", "--json").object == {"rescued": 0, "waits": 0, "pods": {}, "queues": {}}

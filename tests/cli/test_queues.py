@@ -179,3 +179,27 @@ def test_show_says_who_closed_it_and_who_owns_it(treadle: Treadle, store: Store)
     assert "paused_at" in shown
     assert "drift" in shown
     assert '"ops" in one; "dev" in two, the storage' in shown
+
+
+def test_prune_all_reports_by_queue_and_state(treadle: Treadle, store: Store) -> None:
+    for queue in ("mail", "bulk"):
+        store.succeeded(queue)
+        store.failed(queue)
+        treadle("queues", "set", queue, "--keep-succeeded", "0s")
+    treadle("queues", "set", "mail", "--keep-failed", "0s")
+    assert treadle("queues", "prune").code == 2
+    assert treadle("queues", "prune", "mail", "--all").code == 2
+    assert treadle("queues", "prune", "--all", "--json").objects == [
+        {"queue": "bulk", "removed": 1, "succeeded": 1, "cancelled": 0, "failed": 0},
+        {"queue": "mail", "removed": 2, "succeeded": 1, "cancelled": 0, "failed": 1},
+    ]
+    lines = treadle("audit", "--json").objects
+    pruned = [(line["subject"], line["detail"]) for line in lines if line["act"] == "queues.prune"]
+    assert sorted(pruned) == [("bulk", "1 removed"), ("mail", "2 removed")]
+    ran = treadle("queues", "prune", "--all")
+    assert [line.split() for line in ran.lines] == [
+        ["queue", "succeeded", "cancelled", "failed"],
+        ["bulk", "0", "0", "0"],
+        ["mail", "0", "0", "0"],
+    ]
+    assert "0 jobs removed" in ran.err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -13,11 +14,11 @@ from . import shared
 from .command import Invocation, Verbs
 from .confirm import confirm
 from .params import DURATION
-from .target import with_storage
+from .target import with_app, with_storage
 
 if TYPE_CHECKING:
     from ..app import App
-    from ..core.view import PodView
+    from ..core.view import PodView, SweepView
     from ..core.warnings import ClusterWarning
 
 pods = Verbs(
@@ -101,6 +102,40 @@ def stacks(call: Invocation, pod: str, timeout: float) -> None:
         call.out.data({"id": found.id, "label": found.label, "stacks": text})
     else:
         call.out.line(text.rstrip("\n"))
+
+
+@pods.verb("sweep", "treadle pods sweep", "treadle pods sweep -A shop.jobs:app --json | jq .rescued")
+@shared.confirming
+def sweep(call: Invocation, yes: bool, env: str | None) -> None:
+    """Give the jobs of dead pods to the living now, and say which. The leader does so every few seconds by itself.
+
+    A pod whose lease is over has one more beat (10 s) to speak: it may be slow, and not dead. Name the App (-A) where
+    tasks declare follow-ups for a rescue.
+    """
+    from ..core.view import as_json
+
+    config = call.config()
+    if config.production or env is not None:
+        confirm(call.out, config, "sweep up after dead pods", yes=yes, env=env)
+    # Each rescue has its line in the log of a worker; here the report says it all.
+    logging.getLogger("treadle.rescuer").setLevel(logging.ERROR)
+
+    async def work(app: App) -> SweepView:
+        swept = await app.pods.sweep()
+        if swept.rescued or swept.waits:
+            detail = f"{swept.rescued} jobs rescued, {swept.waits} waits ended"
+            await app.audit.note("pods.sweep", "pods", by=shared.operator(), detail=detail)
+        return swept
+
+    swept = with_app(config, work) if config.is_set("app") else with_storage(config, work)
+    if call.out.as_json:
+        call.out.data(as_json(swept))
+        return
+    for label, count in sorted(swept.pods.items()):
+        call.out.line(f"{label}  {shared.many(count)} left behind")
+    for queue, counts in sorted(swept.queues.items()):
+        call.out.line(f"{queue}  {', '.join(f'{count:,} {why}' for why, count in sorted(counts.items()))}")
+    call.out.say(f"{shared.many(swept.rescued)} of dead pods, {swept.waits:,} waits without an answer")
 
 
 def _order(

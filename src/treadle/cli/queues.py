@@ -11,7 +11,7 @@ import click
 from msgspec import UNSET
 
 from ..config import Config
-from ..core import duration, names, settings
+from ..core import duration, names, retention, settings
 from . import bulk, shared
 from .command import Invocation, Verbs
 from .confirm import confirm
@@ -190,22 +190,41 @@ def purge(call: Invocation, name: str, dry_run: bool, reason: str | None, yes: b
     return bulk.change(call, "cancel", filter, asked, dry_run=dry_run, yes=yes, env=env)
 
 
-@queues.verb("prune", "treadle queues prune mail")
-@click.argument("name", type=QUEUE)
+@queues.verb("prune", "treadle queues prune mail", "treadle queues prune --all --json | jq .removed")
+@click.argument("name", type=QUEUE, required=False)
+@click.option("--all", "everywhere", is_flag=True, help="Of every queue, with a line for each.")
 @shared.confirming
-def prune(call: Invocation, name: str, yes: bool, env: str | None) -> None:
-    """Remove ended jobs of a queue that are over the age it keeps them for, now."""
+def prune(call: Invocation, name: str | None, everywhere: bool, yes: bool, env: str | None) -> None:
+    """Remove ended jobs of a queue that are over the age it keeps them for, now. What keeps how long: queues show."""
+    if (name is None) is not everywhere:
+        raise click.UsageError("name one queue, or say --all")
     config = call.config()
     if config.production or env is not None:
-        confirm(call.out, config, f"prune queue {name}", yes=yes, env=env)
+        confirm(call.out, config, f"prune queue {name}" if name else "prune every queue", yes=yes, env=env)
 
-    async def work(app: App) -> int:
-        await _one(app, name)
-        removed = await app.queues.prune(name)
-        await app.audit.note("queues.prune", name, by=shared.operator(), detail=f"{removed} removed")
+    async def work(app: App) -> dict[str, dict[str, int]]:
+        if name is not None:
+            await _one(app, name)
+        removed = await app.queues.prune_all() if name is None else {name: {"": await app.queues.prune(name)}}
+        for queue, counts in removed.items():
+            if name is not None or any(counts.values()):
+                detail = f"{sum(counts.values())} removed"
+                await app.audit.note("queues.prune", queue, by=shared.operator(), detail=detail)
         return removed
 
     removed = with_storage(config, work)
+    if name is not None:
+        _print_pruned(call, name, removed[name][""])
+    elif call.out.as_json:
+        for queue, counts in removed.items():
+            call.out.data({"queue": queue, "removed": sum(counts.values()), **counts})
+    else:
+        states = [state.value for state in retention.STATES]
+        call.out.table(("queue", *states), [(queue, *map(str, found.values())) for queue, found in removed.items()])
+        call.out.say(f"{shared.many(sum(sum(counts.values()) for counts in removed.values()))} removed")
+
+
+def _print_pruned(call: Invocation, name: str, removed: int) -> None:
     if call.out.as_json:
         call.out.data({"queue": name, "removed": removed})
     else:

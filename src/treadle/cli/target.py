@@ -50,6 +50,18 @@ def with_storage(config: Config, work: Callable[[App], Awaitable[T]], *, create:
     return asyncio.run(run())
 
 
+def with_app(config: Config, work: Callable[[App], Awaitable[T]]) -> T:
+    """The same on the App that the settings name, which knows its tasks."""
+    app = load_app(config)
+    must_exist(app.url)
+
+    async def run() -> T:
+        async with app:
+            return await work(app)
+
+    return asyncio.run(run())
+
+
 def with_any_schema(config: Config, work: Callable[[Storage], Awaitable[T]], *, create: bool = False) -> T:
     """Run `work` on the storage itself, which is not open: for what can be asked of a schema that is too old to be
     used, or not there yet."""

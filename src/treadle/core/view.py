@@ -175,6 +175,20 @@ class TaskView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SweepView:
+    """What one look for jobs of dead pods has done.
+
+    >>> app.pods.sweep_sync().rescued
+    0
+    """
+
+    rescued: int  # jobs of dead pods, and of runs that went on far beyond their deadline
+    waits: int  # jobs that waited for an answer which nobody gave in time
+    pods: dict[str, int]  # label of the dead pod → how many of its jobs
+    queues: dict[str, dict[str, int]]  # queue → what became of them (rescued, retried, failed, cancelled) → how many
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodView:
     """One worker process.
 
@@ -411,7 +425,16 @@ def pod_view(pod: Pod) -> PodView:
 
 
 def as_json(
-    view: JobView | QueueView | PodView | ExplanationView | TaskView | ScheduleView | FireView | LogView | ProgressView,
+    view: JobView
+    | QueueView
+    | PodView
+    | SweepView
+    | ExplanationView
+    | TaskView
+    | ScheduleView
+    | FireView
+    | LogView
+    | ProgressView,
 ) -> dict[str, Any]:
     """The view as JSON values, in the shape that CLI and HTTP print."""
     return {field.name: _plain(getattr(view, field.name)) for field in dataclasses.fields(view)}
