@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -234,3 +235,33 @@ async def held(storage: MemoryStorage, app: App, pod: str, queue: str, count: in
         await app.enqueue("last" if queue == "mail" else "hang", queue=queue)
     taken = await storage.claim(pod, f"{pod}-token", [Want(queue, 9, (Lane(frozenset({"last", "hang"}), 9),))])
     assert len(taken.jobs) == count
+
+
+async def test_a_pod_of_services_alone_leads_fires_and_rescues_and_claims_nothing(tmp_path: Path) -> None:
+    app = App(f"sqlite:///{tmp_path}/jobs.db", timing=QUICK)
+
+    @app.every("1s")
+    @app.task(name="tick", queue="mail")
+    async def tick() -> None: ...
+
+    with pytest.raises(ConfigError, match="serves no queue"):
+        async with app.worker(["mail"], only_services=True):
+            pass
+    async with app.worker(only_services=True, label="serves") as pod:
+        assert "pod serves" in pod.manifest() and "no queues: only services" in pod.manifest()
+        left = await app.enqueue("tick", queue="mail")
+        card = PodCard(id="dead", label="dead", host="", pid=1, version="0", queues={"mail": 9}, tasks=(), lease=30.0)
+        await app.storage.register(card)
+        await app.storage.claim("dead", "token", [Want("mail", 1, (Lane(frozenset({"tick"}), 1),))])
+        await app.storage.sign_off("dead")
+        async with asyncio.timeout(60):
+            while (await app.jobs.get(left.id)).state != "ready" or not any(
+                each.fired for each in await app.schedules.list()
+            ):
+                await asyncio.sleep(0.05)
+        (seen,) = await app.pods.list()
+        assert (seen.leader, seen.queues, seen.state) == (True, {}, "live")
+        (mail,) = await app.queues.list()
+        assert (mail.pods, mail.slots, mail.running) == (0, 0, 0) and mail.ready >= 2  # fired, rescued, and not claimed
+        assert [each.kind for each in await app.warnings()] == ["unserved"]
+    assert pod.clean

@@ -586,6 +586,7 @@ class App(Registry, Watching):
         portions: Mapping[str, Portion] | None = None,
         rates: Mapping[str, float | str] | None = None,
         children: bool = True,
+        only_services: bool = False,
     ) -> AsyncGenerator[Pod]:
         """Run a pod on the current loop: `async with app.worker(queues=["mail"], slots={"mail": 20}):`.
 
@@ -593,12 +594,15 @@ class App(Registry, Watching):
         `pod_slots` bounds all its queues together; `portions` says how they share it, `{"mail": Portion(least=2)}`.
         `rates` are of this pod alone (`{"mail": "5/s"}`), so that two pods give twice as much; a rate of the whole
         cluster is a setting of the queue. Without `children` tasks with `executor="process"` run here too. Leaving it
-        stops gracefully: what does not end in time is given back. An operator may stop it before.
+        stops gracefully: what does not end in time is given back. An operator may stop it before. With `only_services`
+        it serves no queue and claims nothing: it leads, and fires schedules, rescues and prunes.
         """
+        if only_services and (queues is not None or slots is not None):
+            raise ConfigError("only_services serves no queue: leave out queues and slots")
         limits = limits or self._limits
         if pod_slots is not None:
             limits = dataclasses.replace(limits, pod_slots=pod_slots)
-        served = self._served(queues, slots, limits)
+        served = {} if only_services else self._served(queues, slots, limits)
         own = None if label is None else _label("label", label)
         async with self, self.state() as state:
             pod = self.make_pod(

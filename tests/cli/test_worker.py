@@ -248,3 +248,35 @@ def test_a_child_that_refuses_its_configuration_ends_all_with_78(worker: Callabl
     code, said = worker("--processes", "2", app="nowhere:app").end()
     assert code == 78
     assert "no module nowhere" in said
+
+
+def test_only_services_is_refused_where_it_means_nothing(treadle: Treadle, shop: str) -> None:
+    assert treadle("worker", "-A", shop, "--only-services", "-q", "mail").code == 2
+    assert treadle("worker", "-A", shop, "--only-services", "--burst").code == 2
+    ran = treadle("worker", "-A", shop, "--only-services", "--no-lead")
+    assert ran.code == 78 and "is there to lead" in ran.err
+
+
+@pytest.mark.journey
+def test_a_pod_of_services_alone_is_shown_as_such_and_claims_nothing(
+    folder: Path, shop: str, treadle: Treadle, store: Store
+) -> None:
+    (folder / "treadle.toml").write_text('queues = ["mail"]\nleader_every = "100ms"\n')
+    id = store.enqueue("shop.welcome", {"user_id": 42}, queue="mail")
+    process = Process(folder, "-A", shop, "--only-services")
+    try:
+        assert "no queues: only services" in process.until("treadle.pod: pod")
+        process.until("this pod leads")
+        assert "only services" in treadle("pods", "list").out
+        (pod,) = treadle("pods", "list", "--json").objects
+        assert (pod["queues"], pod["state"]) == ({}, "live")
+        assert "only services" in treadle("top", "--once").out
+        facts = treadle("doctor", "--json").out
+        assert (
+            "TREADLE-D013" in facts and "0 slots" not in facts
+        )  # nobody serves mail; of the pod itself nothing is wrong
+        assert store.state(id) == "ready"
+        process.signal(signal.SIGTERM)
+        assert process.end()[0] == 0
+    finally:
+        process.clear()

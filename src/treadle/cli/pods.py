@@ -166,7 +166,7 @@ def _row(pod: PodView, now: datetime) -> tuple[str, ...]:
         pod.label,
         pod.state,
         "yes" if pod.leader else "",
-        ", ".join(f"{name} {pod.runs.get(name, 0)}/{_places(pod, name)}" for name in pod.queues),
+        ", ".join(f"{name} {pod.runs.get(name, 0)}/{_places(pod, name)}" for name in pod.queues) or "only services",
         f"{pod.cpu_seconds / up:.0%}" if up >= 1 and pod.rss_bytes else "",
         f"{pod.rss_bytes / (1 << 20):.0f} MiB" if pod.rss_bytes else "",
         duration.words(round(pod.loop_lag, 3)) if pod.rss_bytes else "",

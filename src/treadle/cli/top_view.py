@@ -173,11 +173,11 @@ def _pod(pod: Any, now: datetime) -> tuple[Any, ...]:
     return (
         _plain(pod.label) + (Text(" leader", "cyan") if pod.leader else Text()),
         Text(pod.state, COLOURS.get(pod.state, "yellow")),
-        f"{sum(pod.runs.values()) or pod.running}/{slots}",
+        f"{sum(pod.runs.values()) or pod.running}/{slots}" if pod.queues else "",
         f"{pod.rss_bytes / 2**20:.0f} MB" if pod.rss_bytes else "",
         _time(pod.loop_lag) if pod.loop_lag else "",
         _time((now - pod.beat_at).total_seconds()),
-        _plain(",".join(pod.queues)),
+        _plain(",".join(pod.queues) or "only services"),
     )
 
 

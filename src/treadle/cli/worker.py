@@ -27,6 +27,7 @@ from .params import DURATION
     "treadle worker -q default --burst        # drain what is due, then end",
     "treadle worker -q default --health 127.0.0.1:9464",
     "treadle worker -q default --web          # with the dashboard, on 127.0.0.1:8181",
+    "treadle worker --only-services           # leads: schedules, rescue, upkeep; runs no job",
 )
 @click.option(
     "-q",
@@ -58,12 +59,14 @@ from .params import DURATION
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
 @click.option("--log-format", metavar="FORMAT", help="text or json.")
 @click.option("--no-lead", is_flag=True, help="Never take the leader's duties.")
+@click.option("--only-services", is_flag=True, help="Serve no queue: only lead, with the leader's duties.")
 @click.option("--parent", type=int, hidden=True)
 def worker(
     call: Invocation,
     processes: int,
     burst: bool,
     no_lead: bool,
+    only_services: bool,
     parent: int | None,
     web: str | None,
     **flags: object,
@@ -73,7 +76,11 @@ def worker(
     First signal: running jobs may end. Second: they are given back at once. Third: leave.
     """
     config = call.config(no_lead=no_lead or None, **flags)
-    if not config.queues:
+    leads = not config.no_lead and "services" not in config.disable
+    if only_services:
+        _check_only_services(config, burst, leads)
+        config = msgspec.structs.replace(config, queues=())
+    elif not config.queues:
         raise ConfigError("no queues to serve: name them with -q mail:20,default, TREADLE_QUEUES, or in treadle.toml")
     if "worker" in config.disable:
         call.out.say(f"the worker is switched off (disable, {config.sources['disable']})")
@@ -86,7 +93,16 @@ def worker(
         from .supervisor import die_with
 
         die_with(parent)
-    return _serve(call, config, burst, web, leads=not config.no_lead and "services" not in config.disable)
+    return _serve(call, config, burst, web, leads=leads)
+
+
+def _check_only_services(config: Config, burst: bool, leads: bool) -> None:
+    if config.sources.get("queues") == "--queues":
+        raise click.UsageError("--only-services serves no queue: leave out -q")
+    if burst:
+        raise click.UsageError("--only-services runs no job, so there is nothing for --burst to drain")
+    if not leads:
+        raise ConfigError("--only-services is there to lead, and no_lead or disable = services forbids it")
 
 
 def _serve(call: Invocation, config: Config, burst: bool, web: str | None, leads: bool) -> NoReturn:

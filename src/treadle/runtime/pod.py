@@ -179,10 +179,11 @@ class Pod:
 
     def manifest(self) -> str:
         """What this pod is and serves, in one line."""
-        queues = ", ".join(f"{name}:{slots}" for name, slots in self._queues.items())
+        served = ", ".join(f"{name}:{slots}" for name, slots in self._queues.items())
+        queues = f"queues {served}" if served else "no queues: only services"
         tasks = len(self._registry.tasks)
         return (
-            f"pod {self.label} · treadle {self.version} · queues {queues} · {self.threads} threads · "
+            f"pod {self.label} · treadle {self.version} · {queues} · {self.threads} threads · "
             f"{tasks} task{'' if tasks == 1 else 's'} · pid {os.getpid()}"
         )
 
