@@ -68,6 +68,17 @@ current_job: ContextVar[Job | None] = ContextVar("treadle_job", default=None)
 """The job whose task is running here, None elsewhere: log filters read it, and waits for results do."""
 
 
+class Running(Protocol):
+    """A run, for those who name its slot. The row gets that name with a beat; until then only its pod knows it."""
+
+    @property
+    def slot_name(self) -> str: ...
+
+
+current_run: ContextVar[Running | None] = ContextVar("treadle_run", default=None)
+"""Its run, in a worker. The name of its slot is put together when somebody asks."""
+
+
 class Options(Struct, frozen=True, kw_only=True):
     """What is asked for beside the arguments, checked. Instants and durations in seconds, meta as JSON text."""
 
@@ -543,6 +554,7 @@ class Context(Reporting, Waiting, Generic[StateT]):
                 "queue": job.queue,
                 "attempt": job.attempt,
                 "reason": job.reason,
+                "slot": self.slot,
             }
             least = 0 if self._notebook is None else self._notebook.least
             self._log = JobLogger(logging.getLogger(f"treadle.task.{job.task}"), fields, self.keep_line, least)
@@ -672,4 +684,5 @@ __all__ = [
     "amend",
     "as_child",
     "current_job",
+    "current_run",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -137,3 +138,23 @@ def test_headers_that_are_too_long_are_left_out() -> None:
 
     job = NewJob(id="1", task="work", queue="mail")
     assert stamps.put(job, META, {"baggage": "x" * 9000}) is job
+
+
+async def test_a_run_says_when_it_was_asked_for_why_and_what_went_wrong_before(traced: Traced) -> None:
+    @traced.app.task(name="pay", queue="mail", retry=Retry(max_attempts=2, base=0.01))
+    async def pay() -> None:
+        raise ValueError("no")
+
+    async with traced.app.worker(label="here"):
+        handle = await pay.using(priority=7, reason="by hand").enqueue()
+        with pytest.raises(JobFailed):
+            await handle.result("60s")
+        job = await handle.status()
+    runs = [dict(span.attributes or {}) for span in traced.spans(SpanKind.CONSUMER)]
+    assert [run["treadle.error_count"] for run in runs] == [0, 1]
+    for run in runs:
+        assert (run["treadle.priority"], run["treadle.reason"]) == (7, "by hand")
+        assert run["treadle.slot"] == "mail-1-here"
+        assert run["treadle.created_at"] == job.created_at.isoformat()
+    assert datetime.fromisoformat(str(runs[0]["treadle.run_at"])) >= job.created_at
+    assert runs[1]["treadle.run_at"] == job.run_at.isoformat()

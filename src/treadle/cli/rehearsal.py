@@ -99,7 +99,7 @@ async def _driven(app: App, task: Task[..., Any], job: Job, rehearsal: Rehearsal
     outcomes: list[Outcome] = []
     await drive(run, _context(app, run, rehearsal, state, declared), lambda _, outcome: outcomes.append(outcome))
     await inner.close()
-    change = lifecycle.finish(mine, outcomes[0], task.retry, 0.5)
+    change = lifecycle.finish(mine, outcomes[0], app.retry_of(task), 0.5)
     if not run.settled:  # else its transaction has shown them
         change = declared.added(change, mine)
         rehearsal.note(change.follow_ups)
@@ -111,7 +111,7 @@ def _context(app: App, run: Run, rehearsal: Rehearsal, state: Any, declared: Fol
         job=run.job,
         state=state,
         slot="here",
-        max_attempts=lifecycle.most_attempts(run.job, run.task.retry),
+        max_attempts=lifecycle.most_attempts(run.job, app.retry_of(run.task)),
         door=app.client,
         notebook=_Notebook(rehearsal),
         declared=declared if run.task.followed else None,

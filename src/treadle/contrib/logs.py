@@ -2,7 +2,7 @@
 
     from treadle.contrib.logs import JobFilter
 
-    handler.addFilter(JobFilter())     # then %(job_id)s, %(task)s, %(queue)s and %(attempt)s are there
+    handler.addFilter(JobFilter())     # then %(job_id)s, %(task)s, %(queue)s, %(attempt)s and %(slot)s are there
 
 Every record that is made while a task runs, by whatever library, gets the fields of its job; a record made elsewhere
 gets None. Arguments are never among them.
@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from ..context import current_job
+from ..context import current_job, current_run
 
-FIELDS: Final = ("job_id", "task", "queue", "attempt", "reason")
+FIELDS: Final = ("job_id", "task", "queue", "attempt", "reason", "slot")
 
 
 def job_fields() -> dict[str, Any]:
@@ -23,7 +23,15 @@ def job_fields() -> dict[str, Any]:
     job = current_job.get()
     if job is None:
         return {}
-    return {"job_id": job.id, "task": job.task, "queue": job.queue, "attempt": job.attempt, "reason": job.reason}
+    run = current_run.get()
+    return {
+        "job_id": job.id,
+        "task": job.task,
+        "queue": job.queue,
+        "attempt": job.attempt,
+        "reason": job.reason,
+        "slot": job.slot if run is None else run.slot_name,
+    }
 
 
 class JobFilter(logging.Filter):

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 from weakref import WeakSet
 
@@ -45,6 +46,12 @@ BODY_SIZE: Final = "messaging.message.body.size"
 TASK: Final = "treadle.task"
 ATTEMPT: Final = "treadle.attempt"
 POD: Final = "treadle.pod"
+SLOT: Final = "treadle.slot"
+PRIORITY: Final = "treadle.priority"
+RUN_AT: Final = "treadle.run_at"
+CREATED_AT: Final = "treadle.created_at"
+REASON: Final = "treadle.reason"
+ERROR_COUNT: Final = "treadle.error_count"
 OUTCOME: Final = "treadle.outcome"
 SEND_DURATION: Final = "messaging.client.operation.duration"
 PROCESS_DURATION: Final = "messaging.process.duration"
@@ -123,6 +130,7 @@ def _sent(job: NewJob) -> Mapping[str, str | int]:
 
 
 def _run(ctx: Context[Any]) -> Mapping[str, str | int]:
+    reason = {} if ctx.reason is None else {REASON: ctx.reason}
     return {
         SYSTEM: "treadle",
         OPERATION: "process",
@@ -132,6 +140,12 @@ def _run(ctx: Context[Any]) -> Mapping[str, str | int]:
         TASK: ctx.task,
         ATTEMPT: ctx.attempt,
         POD: ctx.pod or "",
+        SLOT: ctx.slot or "",
+        PRIORITY: ctx.priority,
+        RUN_AT: datetime.fromtimestamp(ctx.job.run_at, UTC).isoformat(),
+        CREATED_AT: ctx.created_at.isoformat(),
+        ERROR_COUNT: ctx.job.error_count,
+        **reason,
     }
 
 

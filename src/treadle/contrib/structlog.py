@@ -4,8 +4,8 @@
 
     structlog.configure(processors=[add_job, structlog.processors.JSONRenderer()])
 
-Lines written while a task runs get job_id, task, queue and attempt. It imports nothing of structlog: a processor is a
-function.
+Lines written while a task runs get job_id, task, queue, attempt and slot. It imports nothing of structlog: a processor
+is a function.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from ..ports import Executor
 from ..reporting import Notebook
 from ..tasks import Task
 from .relay import Relay
-from .roster import Roster, slot_name
+from .roster import Roster
 from .run import Run, StopReason, give_up
 from .turner import Turner
 
@@ -82,7 +82,7 @@ class Crew:
             self._turner.give_back(job)
             return
         executor = self._isolation if alone and self._isolation is not None else self._executors[task.executor]
-        run = Run(job, task, executor, slot, self._loop.time())
+        run = Run(job, task, executor, slot, self._loop.time(), self._label)
         if self._retries:
             run.retry = self._retries.get(task.name)
         self._roster.add(run)
@@ -147,7 +147,7 @@ class Crew:
             cancelled=lambda: run.cancelled,
             stopping=self._stopping,
             remaining=remaining,
-            slot=slot_name(run, self._label()),
+            slot=run.slot_name,
             max_attempts=lifecycle.most_attempts(job, run.retry or run.task.retry, self._roster.override(job.queue)),
             door=self._door,
             notebook=self._notebook,

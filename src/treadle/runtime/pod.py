@@ -524,7 +524,8 @@ class Pod:
                 self.crew.start(job)
         if self._hooks.started:
             for job in jobs:
-                self._hooks.tell("started", job)
+                run = self.roster.in_hand.get((job.id, job.token or ""))
+                self._hooks.tell("started", job if run is None else run.named())
 
     def _resolve(self, job: Job) -> Change | None:
         """What the row of a claimed job lacks, if it was enqueued without its task's code. None: nothing."""

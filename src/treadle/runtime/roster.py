@@ -121,9 +121,4 @@ class Roster:
         return {name: running for name in self.queues if (running := self.running(name))}
 
     def reports(self, label: str) -> tuple[RunReport, ...]:
-        return tuple(RunReport(run.job.id, run.job.token or "", slot_name(run, label)) for run in self.runs())
-
-
-def slot_name(run: Run, label: str) -> str:
-    """For people; never parsed."""
-    return f"{run.job.queue}-{run.slot}-{label}"
+        return tuple(RunReport(run.job.id, run.job.token or "", run.slot_name) for run in self.runs())

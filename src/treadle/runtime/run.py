@@ -30,8 +30,10 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from .. import middleware
-from ..context import Context, current_job
+from ..context import Context, current_job, current_run
 from ..core import answer as answering
 from ..core import payload
 from ..core.backoff import Retry
@@ -88,6 +90,7 @@ class Run:
         "done",
         "executor",
         "job",
+        "label",
         "meta",
         "reason",
         "retry",
@@ -100,8 +103,17 @@ class Run:
         "work",
     )
 
-    def __init__(self, job: Job, task: Task[..., Any], executor: Executor, slot: int, now: float) -> None:
+    def __init__(
+        self,
+        job: Job,
+        task: Task[..., Any],
+        executor: Executor,
+        slot: int,
+        now: float,
+        label: Callable[[], str] = lambda: "",
+    ) -> None:
         self.job = job
+        self.label = label  # of its pod, which may register anew under another
         self.claim = (job.id, job.token or "")
         self.task = task
         self.retry: Retry | None = None  # the app's, if the task says none
@@ -148,6 +160,15 @@ class Run:
         self.committed = outcome
 
     @property
+    def slot_name(self) -> str:
+        """For people; never parsed."""
+        return f"{self.job.queue}-{self.slot}-{self.label()}"
+
+    def named(self) -> Job:
+        """The job with its slot, for hooks: its row has it with the next beat."""
+        return replace(self.job, slot=self.slot_name)
+
+    @property
     def cancelled(self) -> bool:
         return self.reason in ("cancel", "timeout", "lost")
 
@@ -157,6 +178,7 @@ async def drive(run: Run, context: Context[Any] | None, done: Callable[[Run, Out
     run.begun = True
     run.begun_at = perf_counter()
     current_job.set(run.job)  # scoped to this asyncio task: each run has its own context
+    current_run.set(run)
     try:
         outcome = await _outcome(run, context) if run.reason is None else give_up(run)
     except BaseException as error:  # of our own making, and not foreseen; still the run has ended

@@ -484,7 +484,7 @@ class Turner:
                     if change.warning and change.why == "succeeded":
                         job_log.warning("%s %s succeeded: %s", run.job.task, change.id, change.warning)
                     if not answer.repeated or run.settled:
-                        self._accepted(change, run.job)
+                        self._accepted(change, run.named())
             elif answer.cancel_wanted:
                 self._pending.append(Finish(self._followed(lifecycle.obey_cancel(finish.plain or change), run), run))
             elif answer.kept is not UNSET:
