@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from treadle.core.job import Job, QueueChange, State
@@ -24,6 +25,7 @@ from treadle.core.queue import (
     edit,
     gate,
     is_recovered,
+    is_warmed,
     kept,
     timeout_of,
 )
@@ -232,3 +234,20 @@ def test_how_long_ended_jobs_are_kept() -> None:
     queue = a_queue(keep_succeeded=0.0, keep_failed=FOR_EVER)
     assert (kept(queue, State.SUCCEEDED), kept(queue, State.FAILED)) == (0.0, None)
     assert kept(queue, State.CANCELLED) == 7 * 86_400
+
+
+@pytest.mark.parametrize(
+    ("cool_until", "wish", "warms"),
+    [
+        (200.0, None, True),
+        (100.0, None, False),  # it was over by itself
+        (None, None, False),
+        (200.0, UNSET, False),
+        (200.0, 300.0, False),
+    ],
+)
+def test_only_an_edit_that_ends_a_cool_down_warms_a_queue(
+    cool_until: float | None, wish: float | UnsetType | None, warms: bool
+) -> None:
+    queue = Queue(name="mail", cool_until=cool_until)
+    assert is_warmed(queue, QueueChange(name="mail", cool_until=wish), 100.0) is warms

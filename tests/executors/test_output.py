@@ -17,8 +17,20 @@ def test_a_tail_is_the_end_of_what_came(pieces: list[bytes], limit: int) -> None
         tail.feed(piece)
     whole = b"".join(pieces)
     kept = whole[-limit:].decode("utf-8", "replace").replace("\x00", "\ufffd")
-    assert tail.text() == (kept if len(whole) <= limit else f"[cut] {kept}")
+    text = tail.text()
+    assert len(text.encode()) <= limit, "the mark and the signs for broken bytes count, too"
+    if len(whole) <= limit and len(kept.encode()) <= limit:
+        assert text == kept
+    else:
+        assert text.startswith("[cut] "[:limit])
+        assert kept.endswith(text[len("[cut] ") :])
     assert tail.is_whole == (len(whole) <= limit)
+
+
+def test_a_kibibyte_is_a_kibibyte() -> None:
+    tail = Tail(1024)
+    tail.feed(b"x" * 5000)
+    assert tail.text() == "[cut] " + "x" * 1018
 
 
 def test_a_tail_takes_no_more_room_than_it_may_keep() -> None:

@@ -14,7 +14,7 @@ from treadle.core.job import State
 from treadle.hooks import Hooks
 from treadle.runtime.pod import Pod
 
-from .conftest import QUICK, World
+from .conftest import ONCE, QUICK, World
 
 pytestmark = pytest.mark.anyio
 
@@ -213,6 +213,30 @@ async def test_a_run_past_its_deadline_is_a_timeout(world: World) -> None:
     assert job.error is not None
     assert job.error.kind == "timeout"
     assert "0.1 s" in job.error.message
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_a_task_that_returns_within_the_grace_after_its_deadline_has_succeeded(world: World, kind: str) -> None:
+    """As with asyncio's own timeout: its effect has happened, and nothing is gained by repeating it."""
+
+    @world.registry.task(name="async", timeout="50ms", retry=ONCE)
+    async def catches() -> str:
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            return "all the same"
+        return "never"
+
+    @world.registry.task(name="thread", timeout="50ms", retry=ONCE)
+    def looks(ctx: Context) -> str:
+        while not ctx.cancelled:
+            world.let_go.wait(0.005)
+        return "all the same"
+
+    async with world.pod(timing=dataclasses.replace(QUICK, cancel_grace=10.0)):
+        id = await world.enqueue(catches if kind == "async" else looks)
+        job = await world.wait_for(id, State.SUCCEEDED, State.FAILED)
+    assert (job.state, job.result, job.errors) == (State.SUCCEEDED, '"all the same"', ())
 
 
 async def test_a_tasks_own_timeout_error_is_an_ordinary_error(world: World) -> None:

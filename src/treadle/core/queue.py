@@ -132,6 +132,12 @@ def cool(queue: Queue, hint: float | None, now: float) -> tuple[float, int]:
     return now + max(curve, hint or 0.0), min(queue.cool_exponent + 1, MAX_EXPONENT)
 
 
+def is_warmed(queue: Queue, change: QueueChange, now: float) -> bool:
+    """Whether an edit ends a cool-down that is under way: what it has thrown back until its end is then due at once.
+    (That is what was throttled and is due within it; what is scheduled for later, or never was throttled, stays.)"""
+    return change.cool_until is None and queue.cool_until is not None and queue.cool_until > now
+
+
 def is_recovered(queue: Queue, now: float) -> bool:
     """A success now would clear the exponent. Asked only while it is above zero, so a healthy queue's row rests."""
     return queue.cool_exponent > 0 and now >= (queue.cool_until or 0.0) + COOL_CLEAR_AFTER

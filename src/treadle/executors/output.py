@@ -14,6 +14,8 @@ LONGEST_LINE: Final = 4 * 1024
 BURST: Final = 1000
 RATE: Final = 50.0  # lines a second, once the burst is used up
 
+CUT: Final = "[cut] "  # counts as output: no more than was asked for is kept
+
 Say = Callable[[str], None]
 
 
@@ -39,7 +41,11 @@ class Tail:
         """What every storage can keep: NUL and broken characters are shown as such."""
         kept = bytes(self._pieces[-self._limit :])
         text = kept.decode("utf-8", "replace").replace("\x00", "\ufffd")
-        return text if self.is_whole else f"[cut] {text}"
+        shown = text.encode()  # a sign for a broken byte takes three
+        if self.is_whole and len(shown) <= self._limit:
+            return text
+        room = max(0, self._limit - len(CUT))
+        return CUT[: self._limit] + shown[len(shown) - min(room, len(shown)) :].decode("utf-8", "ignore")
 
 
 class Budget:

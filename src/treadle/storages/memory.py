@@ -438,6 +438,12 @@ class MemoryStorage(
             if change.audit in self._audit:
                 return Applied(True, repeated=True)
             return Applied(False, error=f"queue {change.name} has changed meanwhile (version {queue.version})")
+        if queueing.is_warmed(queue, change, now):
+            for row in self._rows.values():
+                job = row.job
+                is_thrown_back = job.queue == change.name and job.state is State.READY and job.throttles > 0
+                if is_thrown_back and now < job.run_at <= (queue.cool_until or now):
+                    row.job = replace(job, run_at=now)
         self._queues[change.name] = queueing.edit(queue, change, now)
         keep_line(self._audit, auditing.of_queue(change), now)
         return Applied(True)

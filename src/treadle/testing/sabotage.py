@@ -684,6 +684,17 @@ class SettingsAreForgottenByACoolDown(Sabotaged):
         return super()._cool(name, hint, now)
 
 
+class WarmingFreesNobody(Sabotaged):
+    caught_by = "test_what_was_throttled_is_due_at_once_when_the_queue_is_warmed"
+
+    def _edit(self, change: QueueChange, now: float) -> Applied:
+        rows = {id: row.job for id, row in self._rows.items()}
+        answer = super()._edit(change, now)
+        for id, job in rows.items():
+            self._rows[id].job = job
+        return answer
+
+
 class RefusedEditMakesAQueue(Sabotaged):
     caught_by = "test_a_refused_edit_makes_no_queue"
 

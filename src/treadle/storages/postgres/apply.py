@@ -53,7 +53,7 @@ update treadle.job as j
 set
     max_attempts = coalesce(new.max_attempts, j.max_attempts),
     timeout = coalesce(new.timeout, j.timeout),
-    deadline = coalesce(to_timestamp(new.deadline), j.deadline)
+    deadline = case when new.timeout is null then j.deadline else to_timestamp(new.deadline) end
 from new join free on free.id = new.id
 where j.id = any ($1::uuid[]) and j.id = new.id
 returning j.id::text

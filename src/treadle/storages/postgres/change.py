@@ -218,6 +218,8 @@ def _sets(row: _Row, change: Change) -> Talk[dict[str, Any]]:
     for name in WRITTEN:
         if (value := getattr(change, name)) is not None:
             sets[name] = value
+    if change.timeout is not None:
+        sets["deadline"] = change.deadline  # none, if it is switched off
     if change.warning is not UNSET:
         sets["warning"] = change.warning
     if change.meta is not UNSET:
@@ -302,6 +304,12 @@ def edit_queue(change: QueueChange, now: float | None) -> Talk[Applied]:
             return Applied(True, repeated=True)
         return Applied(False, error=f"queue {change.name} has changed meanwhile (version {queue.version})")
     ((clock,),) = yield f"select date_part('epoch', {sql.CLOCK})", (now,)
+    if queueing.is_warmed(queue, change, clock):
+        yield (
+            "update treadle.job set run_at = to_timestamp($2::float8) where queue = $1::text and state = 'ready' "
+            "and run_at > to_timestamp($2::float8) and run_at <= to_timestamp($3::float8) and throttles > 0",
+            (change.name, clock, queue.cool_until),
+        )
     yield from save_queue(queueing.edit(queue, change, clock))
     yield from audit.write(auditing.of_queue(change), clock)
     return Applied(True)

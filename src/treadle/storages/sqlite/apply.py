@@ -353,6 +353,12 @@ def edit_queue(db: Database, change: QueueChange, now: float) -> Applied:
         if audit.is_written(db, change.audit):
             return Applied(True, repeated=True)
         return Applied(False, error=f"queue {change.name} has changed meanwhile (version {queue.version})")
+    if queueing.is_warmed(queue, change, now):
+        db.execute(
+            "update treadle_job set run_at = ?2 "
+            "where queue = ?1 and state = 'ready' and run_at > ?2 and run_at <= ?3 and throttles > 0",
+            (change.name, now, queue.cool_until),
+        )
     db.execute(statement("queue_save"), rows.queue_values(queueing.edit(queue, change, now)))
     audit.write(db, auditing.of_queue(change), now)
     return Applied(True)

@@ -8,8 +8,8 @@ from ...core.job import QueueChange, State
 from ...core.outcome import Throttled
 from ...ports import Storage
 from ..clock import FakeClock
-from .builders import a_job, finished, near
-from .steps import Cases, a_live_pod, end, put, queue, start, take_one, write
+from .builders import a_job, finished, near, want
+from .steps import Cases, a_live_pod, edit, end, look, put, queue, start, take, take_one, write
 
 
 class Throttling(Cases):
@@ -54,3 +54,24 @@ class Throttling(Cases):
         assert (await queue(storage)).cool_exponent == 0
         await end(storage, await take_one(storage, pod), Throttled())
         assert near((await queue(storage)).cool_until, clock.now() + 5)
+
+    async def test_what_was_throttled_is_due_at_once_when_the_queue_is_warmed(self, storage: Storage) -> None:
+        """It sat there as scheduled until the end of the cool-down that an operator had ended."""
+        pod = await a_live_pod(storage)
+        first = await start(storage, pod)
+        await end(storage, first, Throttled(20.0))
+        on_purpose = await put(storage, delay=10.0)
+        later = await put(storage, delay=60.0)
+        await edit(storage, cool_until=None)
+        assert (await take_one(storage, pod)).id == first.id
+        for id in (on_purpose, later):
+            assert (await look(storage, id)).state is State.SCHEDULED
+
+    async def test_a_longer_cool_down_frees_those_of_its_beginning_too(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        await put(storage, a_job(), a_job())
+        one, other = await take(storage, pod, want(limit=2))
+        await end(storage, one, Throttled(20.0))
+        await end(storage, other, Throttled(50.0))
+        await edit(storage, cool_until=None)
+        assert {job.id for job in await take(storage, pod, want(limit=2))} == {one.id, other.id}
