@@ -47,6 +47,8 @@ CHOSEN: dict[str, tuple[str, object]] = {
     "leader_ttl": ("20s", 20.0),
     "leader_every": ("2s", 2.0),
     "balance": ("1s", 1.0),
+    "prune": ("10m", 600.0),
+    "roll_up": ("5m", 300.0),
     "call": ("3s", 3.0),
     "loop_lag": ("2s", 2.0),
     "loop_limit": ("1h30m", 5400.0),

@@ -222,6 +222,31 @@ async def test_add_edit_and_remove(app: App, clock: FakeClock) -> None:
     assert (anew.queue, anew.removed_at, anew.version) == ("default", None, 4)
 
 
+async def test_put_makes_changes_or_leaves_a_schedule(app: App, clock: FakeClock) -> None:
+    """A program that has its schedules in a table of its own had to look first, and to add or to edit."""
+
+    async def put(expression: str = "every 10m", **given: Any) -> Any:
+        return await app.schedules.put("mine", expression, "shop.report", {"day": "x"}, by="ada", **given)
+
+    made = await put(first="now")
+    assert (made.version, made.queue) == (1, "shop")
+    await tick(app)
+    assert [job.queue for job in (await app.jobs.find("schedule:mine")).jobs] == ["shop"]
+    clock.advance(60)
+    again = await put()
+    assert (again.version, again.next_fire) == (1, START + timedelta(minutes=10))
+    await app.schedules.pause("mine", by="bo")
+    changed = await put(priority=5)
+    assert (changed.version, changed.priority, changed.paused, changed.next_fire) == (3, 5, True, None)
+    resumed = await put(priority=5, paused=False)
+    assert (resumed.paused, resumed.next_fire) == (False, START + timedelta(minutes=10))
+    await app.schedules.remove("mine")
+    assert (await put("@daily")).removed_at is None
+    with pytest.raises(ValueError, match="intervals"):
+        await put("@daily", first="now")
+    assert len([line for line in await app.audit.list() if line.act == "schedules.put"]) == 4
+
+
 async def test_what_an_operator_asks_for_is_checked(app: App) -> None:
     await tick(app)
     add, edit = app.schedules.add, app.schedules.edit

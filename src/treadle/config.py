@@ -56,6 +56,8 @@ class Timing:
     leader_ttl: float = 15.0
     leader_every: float = 5.0
     balance: float = 5.0  # how often the leader shares out the queues' max_workers
+    prune: float = 60.0  # how often the leader removes ended jobs, and records, that are over their age
+    roll_up: float = 60.0  # how often the leader folds the history, and forgets what of it is too old
     call: float = 10.0  # deadline of one storage call
     loop_lag: float = 1.0  # above it the blocking stack is logged, at most once a minute
     # With no deadline of its own to go by, a loop blocked for so long makes the Heart stop renewing.
@@ -407,6 +409,8 @@ _TIMING: Final = {
     "leader_ttl": "how long a leader is believed",
     "leader_every": "how often a leader renews, and the others ask",
     "balance": "how often the leader shares out the queues' max_workers over the pods",
+    "prune": "how often the leader removes ended jobs, audit lines and other records that are over their age",
+    "roll_up": "how often the leader folds minutes of history into hours and days, and forgets what is too old",
     "call": "deadline of one storage call",
     "loop_lag": "a loop blocked for longer is logged, with the stack that blocks it",
     "loop_limit": "a loop blocked for so long makes the pod end, with exit code 70",

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
 
+from msgspec.structs import replace
+
 from .client import Client, new_id
 from .context import Call, Handle, Options, amend
 from .core import cron, firing, names, payload
@@ -90,15 +92,11 @@ class Schedules:
     ) -> ScheduleView:
         """Make a schedule, also in the place of one that was removed. `expression` is a cron line or `every 10m`.
         Conflict if the name is taken."""
-        names.check_name("schedule", name)
-        if first not in (None, "now"):
-            raise ValueError(f'first must be "now" or left out, not {first!r}')
-        if first == "now" and not isinstance(cron.parse(expression), cron.Interval):
-            raise ValueError('first="now" is for intervals; to enqueue one job at once, fire the schedule')
-        job = self._client.prepare(self._call(task, args or {}, {"queue": queue, "priority": priority}))
-        plan = scheduling.plan_of(
-            job,
+        plan = self._plan(
+            name,
             expression,
+            first,
+            self._call(task, args or {}, {"queue": queue, "priority": priority}),
             zone=tz,
             misfire=misfire,
             catch_up=catch_up,
@@ -109,11 +107,63 @@ class Schedules:
 
         def decide(now: float, existing: Schedule | None) -> Edit:
             if existing is not None and not existing.removed:
-                raise Conflict(f"there is a schedule {name} already: edit it, or choose another name")
+                raise Conflict(f"there is a schedule {name} already: put or edit it, or choose another name")
             return scheduling.add(name, plan, now, by=by, at_once=first == "now", over=existing)
 
         line = AuditLine(id=new_id(), act="schedules.add", subject=name, by=by, detail=f"{expression} {task}")
         return await self._write(line, decide, None)
+
+    async def put(
+        self,
+        name: str,
+        expression: str,
+        task: str,
+        args: Mapping[str, object] | None = None,
+        *,
+        tz: str = "UTC",
+        queue: str | None = None,
+        priority: int | None = None,
+        misfire: Misfire = "coalesce",
+        catch_up: int = scheduling.MOST_CATCH_UP,
+        overlap: Overlap = "allow",
+        jitter: Duration = 0,
+        paused: bool | None = None,
+        first: Literal["now"] | None = None,
+        by: str | None = None,
+    ) -> ScheduleView:
+        """Make a schedule, or change the one of this name to be so in all its fields: a program may put its schedules
+        at each start. One that is so already stays untouched; with another expression or zone it starts anew. Whether
+        it is paused stays an operator's, unless `paused` is given; `first` counts when it is made."""
+        plan = self._plan(
+            name,
+            expression,
+            first,
+            self._call(task, args or {}, {"queue": queue, "priority": priority}),
+            zone=tz,
+            misfire=misfire,
+            catch_up=catch_up,
+            overlap=overlap,
+            jitter=seconds(jitter, "jitter"),
+            paused=bool(paused),
+        )
+
+        def decide(now: float, existing: Schedule | None) -> Edit | None:
+            is_there = existing is not None and not existing.removed
+            wanted = replace(plan, paused=existing.plan.paused) if existing and is_there and paused is None else plan
+            return scheduling.put(existing, name, wanted, now, by=by, at_once=first == "now")
+
+        line = AuditLine(id=new_id(), act="schedules.put", subject=name, by=by, detail=f"{expression} {task}")
+        return await self._write(line, decide, None)
+
+    def _plan(
+        self, name: str, expression: str, first: Literal["now"] | None, call: Call[Any], **fields: Any
+    ) -> scheduling.Plan:
+        names.check_name("schedule", name)
+        if first not in (None, "now"):
+            raise ValueError(f'first must be "now" or left out, not {first!r}')
+        if first == "now" and not isinstance(cron.parse(expression), cron.Interval):
+            raise ValueError('first="now" is for intervals; to enqueue one job at once, fire the schedule')
+        return scheduling.plan_of(self._client.prepare(call), expression, **fields)
 
     async def edit(
         self,
@@ -226,7 +276,7 @@ class Schedules:
         return await self._write(line, checked, version)
 
     async def _write(
-        self, line: AuditLine, decide: Callable[[float, Schedule | None], Edit], version: int | None
+        self, line: AuditLine, decide: Callable[[float, Schedule | None], Edit | None], version: int | None
     ) -> ScheduleView:
         name = line.subject
         for _ in range(MOST_ROUNDS):
@@ -235,6 +285,8 @@ class Schedules:
             if version is not None and existing is not None and existing.version != version:
                 raise Conflict(f"schedule {name} has changed meanwhile (version {existing.version}): look again")
             edit = decide(now, existing)
+            if edit is None:
+                return await self.get(name)
             saved = await self._client.ask(
                 lambda storage, edit=edit: storage.save_schedule(  # type: ignore[misc]
                     edit.schedule, edit.expected, cursor=edit.cursor, line=line
@@ -302,6 +354,43 @@ class Schedules:
     ) -> ScheduleView:
         return self._client.run_sync(
             self.add(
+                name,
+                expression,
+                task,
+                args,
+                tz=tz,
+                queue=queue,
+                priority=priority,
+                misfire=misfire,
+                catch_up=catch_up,
+                overlap=overlap,
+                jitter=jitter,
+                paused=paused,
+                first=first,
+                by=by,
+            )
+        )
+
+    def put_sync(
+        self,
+        name: str,
+        expression: str,
+        task: str,
+        args: Mapping[str, object] | None = None,
+        *,
+        tz: str = "UTC",
+        queue: str | None = None,
+        priority: int | None = None,
+        misfire: Misfire = "coalesce",
+        catch_up: int = scheduling.MOST_CATCH_UP,
+        overlap: Overlap = "allow",
+        jitter: Duration = 0,
+        paused: bool | None = None,
+        first: Literal["now"] | None = None,
+        by: str | None = None,
+    ) -> ScheduleView:
+        return self._client.run_sync(
+            self.put(
                 name,
                 expression,
                 task,

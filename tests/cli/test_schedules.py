@@ -45,6 +45,12 @@ def test_an_unknown_schedule_is_3_with_a_suggestion(treadle: Treadle, store: Sto
         assert 'did you mean "nightly"?' in ran.err
 
 
+def test_put_twice_is_one_schedule(treadle: Treadle, store: Store) -> None:
+    for expression, version in (("every 10m", 1), ("every 10m", 1), ("every 20m", 2)):
+        ran = treadle("schedules", "put", "poll", expression, "other.task", "source=eu", "--overlap", "skip", "--json")
+        assert (ran.code, ran.object["version"], ran.object["expression"]) == (0, version, expression)
+
+
 def test_add_by_name_and_with_the_app(treadle: Treadle, store: Store, shop: str) -> None:
     ran = treadle("schedules", "add", "poll", "every 10m", "other.task", "source=eu", "--overlap", "skip")
     assert ran.code == 0, ran.err

@@ -219,6 +219,32 @@ def test_a_removed_one_can_be_added_anew() -> None:
         scheduling.add("bad", a_plan(expression="*"), NOW)
 
 
+def test_a_schedule_is_put_whether_it_is_there_or_not() -> None:
+    made = scheduling.put(None, "nightly", a_plan(), NOW, by="ada")
+    assert made is not None
+    assert (made.expected, made.schedule.edited_by, made.cursor) == (0, "ada", NOW)
+    assert scheduling.put(made.schedule, "nightly", a_plan(), LATER) is None
+    changed = scheduling.put(made.schedule, "nightly", a_plan(task="other", priority=3), LATER, by="bo")
+    assert changed is not None
+    assert (changed.expected, changed.cursor, changed.schedule.edited_by) == (1, None, "bo")
+    assert (changed.schedule.plan.task, changed.schedule.plan.priority) == ("other", 3)
+    moved = scheduling.put(made.schedule, "nightly", a_plan(expression="0 4 * * *"), LATER)
+    assert moved is not None
+    assert moved.cursor == LATER
+    removed = scheduling.remove(made.schedule, NOW).schedule
+    anew = scheduling.put(removed, "nightly", a_plan(), LATER)
+    assert anew is not None
+    assert (anew.schedule.removed, anew.schedule.version) == (False, 3)
+    with pytest.raises(ValueError, match="fields"):
+        scheduling.put(made.schedule, "nightly", a_plan(expression="*"), LATER)
+
+
+def test_a_put_schedule_stays_so_whatever_code_declares() -> None:
+    put = scheduling.put(from_code(), "nightly", a_plan(priority=7), LATER)
+    assert put is not None
+    assert merged(put.schedule, priority=1, queue="q").plan == a_plan(priority=7)
+
+
 # By operators --------------------------------------------------------------------------------------------------------
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from treadle import App
 from treadle.config import Timing
 from treadle.core.job import NewJob, State
 from treadle.core.pod import PodCard
@@ -220,3 +221,11 @@ async def test_a_rescuer_that_lost_the_lead_while_it_looked_rescues_nothing() ->
     rescuer._may_act = lambda: True
     await rescuer.run_once()
     assert len(told) == 1
+
+
+async def test_how_often_the_leader_cleans_up_is_a_setting() -> None:
+    app = App("memory://", timing=Timing(start_jitter=0.0, prune=600.0, roll_up=300.0))
+    app.task(name="work")(asyncio.sleep)
+    async with app.worker() as pod:
+        every = {each.service.name: each.service.every for each in pod.rounds}
+    assert (every["pruner"], every["roller"]) == (600.0, 300.0)

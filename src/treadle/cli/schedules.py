@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
@@ -95,25 +95,37 @@ def show(call: Invocation, name: str) -> None:
     )
 
 
+_WHOLE: Final = (
+    click.argument("name", type=NAME),
+    click.argument("expression"),
+    click.argument("task"),
+    click.argument("arguments", nargs=-1, metavar="[JSON | NAME=VALUE …]"),
+    click.option("--tz", default="UTC", show_default=True, help="IANA zone."),
+    click.option("--queue", type=QUEUE, help="Another queue than the task's own."),
+    click.option("--priority", type=PRIORITY, help="-100 to 100, higher first."),
+    click.option("--misfire", type=click.Choice(MISFIRES), default="coalesce", show_default=True),
+    click.option("--catch-up", type=click.IntRange(1, MOST_CATCH_UP), default=MOST_CATCH_UP, show_default=True),
+    click.option("--overlap", type=click.Choice(OVERLAPS), default="allow", show_default=True),
+    click.option("--jitter", type=DURATION, default=0.0, help="Spread the jobs over so long after their time."),
+    click.option("--paused", is_flag=True, help="Do not fire it yet."),
+    click.option("--now", "now", is_flag=True, help="An interval: also fire at once."),
+    shared.confirming,
+)
+
+
+def _whole(function: Callable[..., None]) -> Callable[..., None]:
+    """What `add` and `put` take: a schedule in all its fields."""
+    for decorate in reversed(_WHOLE):
+        function = decorate(function)
+    return function
+
+
 @schedules.verb(
     "add",
     "treadle schedules add nightly '0 3 * * *' shop.jobs.tidy --tz Europe/Berlin",
     "treadle schedules add poll 'every 10m' shop.jobs.poll source=eu --overlap skip",
 )
-@click.argument("name", type=NAME)
-@click.argument("expression")
-@click.argument("task")
-@click.argument("arguments", nargs=-1, metavar="[JSON | NAME=VALUE …]")
-@click.option("--tz", default="UTC", show_default=True, help="IANA zone.")
-@click.option("--queue", type=QUEUE, help="Another queue than the task's own.")
-@click.option("--priority", type=PRIORITY, help="-100 to 100, higher first.")
-@click.option("--misfire", type=click.Choice(MISFIRES), default="coalesce", show_default=True)
-@click.option("--catch-up", type=click.IntRange(1, MOST_CATCH_UP), default=MOST_CATCH_UP, show_default=True)
-@click.option("--overlap", type=click.Choice(OVERLAPS), default="allow", show_default=True)
-@click.option("--jitter", type=DURATION, default=0.0, help="Spread the jobs over so long after their time.")
-@click.option("--paused", is_flag=True, help="Do not fire it yet.")
-@click.option("--now", "now", is_flag=True, help="An interval: also fire at once.")
-@shared.confirming
+@_whole
 def add(
     call: Invocation,
     name: str,
@@ -126,6 +138,40 @@ def add(
     **options: Any,
 ) -> None:
     """Make a schedule at run time. EXPRESSION is a cron line, @hourly and its kin, or 'every 10m'."""
+    _make(call, "add", name, expression, task, arguments, now, yes, env, options)
+
+
+@schedules.verb("put", "treadle schedules put nightly '0 3 * * *' shop.jobs.tidy --tz Europe/Berlin")
+@_whole
+def put(
+    call: Invocation,
+    name: str,
+    expression: str,
+    task: str,
+    arguments: Sequence[str],
+    now: bool,
+    yes: bool,
+    env: str | None,
+    **options: Any,
+) -> None:
+    """Make a schedule, or change the one of this name to be so in all its fields. Put twice, it stays as it is; a pause
+    stays, too, unless --paused is given."""
+    options["paused"] = options["paused"] or None
+    _make(call, "put", name, expression, task, arguments, now, yes, env, options)
+
+
+def _make(
+    call: Invocation,
+    act: Literal["add", "put"],
+    name: str,
+    expression: str,
+    task: str,
+    arguments: Sequence[str],
+    now: bool,
+    yes: bool,
+    env: str | None,
+    options: dict[str, Any],
+) -> None:
     from .enqueue import app_for, read_arguments
 
     given = read_arguments(arguments)
@@ -137,13 +183,14 @@ def add(
     async def work() -> ScheduleView:
         async with app:
             try:
-                return await app.schedules.add(
+                make = app.schedules.add if act == "add" else app.schedules.put
+                return await make(
                     name, expression, task, given, first="now" if now else None, by=shared.operator(), **options
                 )
             except (TypeError, ValueError) as error:
                 raise click.UsageError(str(error)) from error
 
-    _confirm(call, config, f"add schedule {name}", yes, env)
+    _confirm(call, config, f"{act} schedule {name}", yes, env)
     if created := target.creation(app.url):
         call.out.say(created)
     _say(call, asyncio.run(work()), _added)

@@ -196,6 +196,18 @@ def add(
     return _new(name, check(plan), now, at_once=at_once, over=over, fields=fields)
 
 
+def put(
+    existing: Schedule | None, name: str, plan: Plan, now: float, *, by: str | None = None, at_once: bool = False
+) -> Edit | None:
+    """The schedule as an operator wants it, whether it is there or not; None if it is so already. Its clock goes on,
+    unless its expression or zone is another one."""
+    if existing is None or existing.removed or not existing.readable:
+        return add(name, plan, now, by=by, at_once=at_once, over=existing)
+    if check(plan) == existing.plan:
+        return None
+    return _changed(existing, plan, now, edited=FIELDS, edited_by=by, edited_at=now)
+
+
 def merge(existing: Schedule | None, name: str, declared: Declared, now: float) -> Edit | None:
     """What a sync from code writes; None if there is nothing to write."""
     plan = declared.plan

@@ -389,14 +389,15 @@ class Pod:
             settings=lambda: self.roster.settings,
         )
         watcher = Watcher(self._storage)
-        self.pruner = Pruner(self._storage)
+        self.pruner = Pruner(self._storage, every=self.timing.prune)
+        roller = Roller(self._storage, lambda: self.leader.leads, every=self.timing.roll_up)
         self.operator = Operator(self._storage)
         duties: list[tuple[Service, Callable[[], bool]]] = [
             *own,
             (self.rescuer, lambda: proves or self.leader.leads),
             (balancer, lambda: self.leader.leads),
             (watcher, lambda: self.leader.leads),
-            (Roller(self._storage, lambda: self.leader.leads), lambda: self.leader.leads),
+            (roller, lambda: self.leader.leads),
             (Sounder(self._storage, lambda: self.leader.leads), lambda: self.leader.leads),
             (self.pruner, lambda: self.leader.leads),
             (self.operator, lambda: self.leader.leads),

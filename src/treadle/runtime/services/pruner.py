@@ -1,8 +1,8 @@
 """Pruner: removes ended jobs that are over their age, and forgets whatever else nobody needs any more.
 
-The leader's duty, once a minute. Small chunks with a rest after each, so that it never stands in the way of a claim; it
-ends when nothing is left or its time is up, and goes on from its marks with the next pass. Safe to run twice at once:
-what somebody else has removed is not found.
+The leader's duty, once a minute unless the settings say otherwise (`prune`). Small chunks with a rest after each, so
+that it never stands in the way of a claim; it ends when nothing is left or its time is up, and goes on from its marks
+with the next pass. Safe to run twice at once: what somebody else has removed is not found.
 
 Each kind of upkeep is one step, and one that fails keeps none of the others from being done. Another subject joins by
 adding its own verb to `_steps`.

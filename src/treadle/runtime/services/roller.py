@@ -1,9 +1,9 @@
 """Roller: folds minutes into hours and hours into days, and forgets what is too old.
 
-The leader's duty, once a minute. A fold is made anew from the finer rows and replaces what was there: made twice, or by
-two leaders at once, it comes to the same. The hour and the day that are running are folded too, so that a chart over a
-month ends now and not an hour ago; an hour that is over is looked at once more for a quarter of an hour, for pods that
-were cut off and write late. After that its minutes may go.
+The leader's duty, once a minute unless the settings say otherwise (`roll_up`). A fold is made anew from the finer rows
+and replaces what was there: made twice, or by two leaders at once, it comes to the same. The hour and the day that are
+running are folded too, so that a chart over a month ends now and not an hour ago; an hour that is over is looked at
+once more for a quarter of an hour, for pods that were cut off and write late. After that its minutes may go.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ MOST_CHUNKS: Final = 20  # a pass
 
 class Roller:
     name = "roller"
-    every = 60.0
     jitter = 0.1
 
-    def __init__(self, storage: Storage, leads: Callable[[], bool] = lambda: True) -> None:
+    def __init__(self, storage: Storage, leads: Callable[[], bool] = lambda: True, *, every: float = 60.0) -> None:
+        self.every = every
         self._storage = storage
         self._leads = leads
         self._folded_until: float | None = None  # hours before it are done with
