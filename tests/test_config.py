@@ -66,6 +66,7 @@ CHOSEN: dict[str, tuple[str, object]] = {
     "health": ("9464", "127.0.0.1:9464"),
     "log_level": ("DEBUG", "debug"),
     "log_format": ("json", "json"),
+    "log_jobs": ("yes", True),
     "job_logs": ("Warning", "warning"),
     "worker_prefix": ("shop", "shop"),
     "worker_version": ("1.4", "1.4"),

@@ -170,6 +170,7 @@ class App(Registry, Watching):
         self.config = config = settings.load()
         self.name = None if name is None else _label("App name", name)
         self.url = "memory://" if storage is not None else config.url if url is None else url
+        self._brings_storage = storage is not None  # then the URL says nothing of it
         self.timing = timing or config.timing
         self._limits = limits or config.limits
         self.hooks = Hooks()
@@ -587,6 +588,7 @@ class App(Registry, Watching):
         rates: Mapping[str, float | str] | None = None,
         children: bool = True,
         only_services: bool = False,
+        log_jobs: bool | None = None,
     ) -> AsyncGenerator[Pod]:
         """Run a pod on the current loop: `async with app.worker(queues=["mail"], slots={"mail": 20}):`.
 
@@ -595,7 +597,8 @@ class App(Registry, Watching):
         `rates` are of this pod alone (`{"mail": "5/s"}`), so that two pods give twice as much; a rate of the whole
         cluster is a setting of the queue. Without `children` tasks with `executor="process"` run here too. Leaving it
         stops gracefully: what does not end in time is given back. An operator may stop it before. With `only_services`
-        it serves no queue and claims nothing: it leads, and fires schedules, rescues and prunes.
+        it serves no queue and claims nothing: it leads, and fires schedules, rescues and prunes. With `log_jobs` every
+        start and success is logged at info (logger `treadle.jobs`), not at debug; failures are logged in any case.
         """
         if only_services and (queues is not None or slots is not None):
             raise ConfigError("only_services serves no queue: leave out queues and slots")
@@ -615,6 +618,7 @@ class App(Registry, Watching):
                 state=state,
                 rates=_rates(rates or {}, served),
                 children=children,
+                log_jobs=log_jobs,
             )
             if "worker" in self.config.disable:
                 log.warning("the worker is switched off (disable): nothing runs here")
@@ -678,6 +682,7 @@ class App(Registry, Watching):
         stuck: Callable[[float], None] | None = None,
         starts_anew: bool = False,
         children: bool = True,
+        log_jobs: bool | None = None,
     ) -> Pod:
         """A pod on this app's storage, not yet started. The app must stay open as long as it runs. Without `children`
         nothing runs in child processes: what would do so runs here."""
@@ -739,7 +744,17 @@ class App(Registry, Watching):
             produced=self.client.produced,
             limited=self.client.broker.limited,
             starts_anew=starts_anew,
+            log_jobs=self.config.log_jobs if log_jobs is None else log_jobs,
+            storage_name=self._storage_name(),
+            queues_of={name: tuple(self._queues_of(task)) for name, task in self.tasks.items()},
         )
+
+    def _storage_name(self) -> str:
+        """Where the jobs are, as people may read it: no password, and the whole path of a file."""
+        if self._brings_storage:
+            return type(self.storage).__name__
+        scheme, _, rest = self.url.partition("://")
+        return f"sqlite:///{_sqlite_path(rest)}" if scheme == "sqlite" else settings.masked(self.url)
 
     def _run_by(self, executors: Container[str]) -> list[Task[..., Any]]:
         return [task for task in self.tasks.values() if task.executor in executors]

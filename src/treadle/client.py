@@ -63,6 +63,7 @@ from .replying import FIRST_POLL, Replying, rest
 from .tasks import Task
 
 if TYPE_CHECKING:
+    from .core.outcome_log import Flood
     from .core.view import ExplanationView, JobView
 
 R = TypeVar("R")
@@ -157,6 +158,7 @@ class Client(Replying):
         self._hooks = hooks or Hooks()
         self._deadline = deadline
         self._sleep = sleep
+        self._tried_again: Flood | None = None
         self._waiters = _Waiters()
         self.broker = Broker(self.ask)
         self.attempts = DEFAULT_MAX_ATTEMPTS  # of a task that says nothing of retries
@@ -371,6 +373,7 @@ class Client(Replying):
         four of them in a row would keep the caller for four deadlines."""
         now = asyncio.get_running_loop().time
         until = now() + left
+        self._say_again(error)
         for pause in pauses:
             if now() + pause >= until:
                 break
@@ -387,6 +390,16 @@ class Client(Replying):
                 said = f"no answer within {words(self._deadline)} and several tries; the outcome is unknown"
                 raise StorageTimeout(f"{said} (before: {error})") from error
         raise error
+
+    def _say_again(self, error: StorageUnavailable) -> None:
+        """Ten such lines a minute are enough: in an outage every caller tries again."""
+        from .core.outcome_log import Flood, admit, is_over
+
+        now, before = time.monotonic(), self._tried_again or Flood(float("-inf"))
+        self._tried_again, is_told = admit(Flood(now) if is_over(before, now) else before)
+        if is_told:
+            more = f" ({before.left_out} more like this before)" if before.left_out else ""
+            log.warning("the storage cannot be used just now; the call is tried again: %s%s", error, more)
 
     def run_sync(self, work: Coroutine[Any, Any, T]) -> T:
         return self._keeper.run_sync(work)

@@ -119,6 +119,7 @@ class Config(Struct, frozen=True, kw_only=True):
     health: str | None = None
     log_level: str = "info"
     log_format: str = "text"
+    log_jobs: bool = False
     job_logs: str = "info"
     worker_prefix: str | None = None
     worker_version: str | None = None
@@ -486,6 +487,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     Setting("log_level", "debug, info, warning or error", _one_of("debug", "info", "warning", "error"), "info"),
     Setting("log_format", "text or json", _one_of("text", "json"), "text"),
+    Setting("log_jobs", "if true, a worker logs every start and success at info, not at debug", _yes_or_no, False),
     Setting(
         "job_logs",
         "what is kept of the lines that a task logs: debug, info, warning, error and above, or off",

@@ -210,10 +210,47 @@ def test_at_boot_a_worker_says_in_one_line_what_it_is(folder: Path, worker: Call
     process = worker("--burst")
     line = process.until("treadle.pod: pod")
     own = (
-        f"pod web-worker-2026.11-a1f3 · treadle {__version__} · queues mail:50 · 50 threads · 3 tasks · "
-        f"pid {process.child.pid}"
+        f"pod web-worker-2026.11-a1f3 · treadle {__version__} · sqlite:///{folder / 'treadle.db'} · queues mail:50 · "
+        f"50 threads · 3 tasks: shop.broken, shop.stubborn, shop.welcome · pid {process.child.pid}"
     )
     assert line.rstrip().endswith(own)
+
+
+@pytest.mark.journey
+def test_at_boot_a_worker_warns_of_queues_that_no_task_uses_and_of_tasks_that_it_does_not_serve(
+    worker: Callable[..., Process],
+) -> None:
+    _, said = worker("-q", "mial", "--burst").end()
+    assert "a queue is served here, but no known task uses it: mial\n" in said
+    assert "a queue is not served here: mail; jobs of these tasks need another worker: shop.broken, " in said
+
+
+@pytest.mark.journey
+def test_a_job_that_fails_is_in_the_log_with_its_trace(worker: Callable[..., Process], store: Store) -> None:
+    job = store.enqueue("shop.broken", queue="mail")
+    _, said = worker("--burst").end()
+    (line,) = [each for each in said.splitlines() if "treadle.jobs" in each]
+    told = f"error   treadle.jobs: shop.broken {job} failed for good, attempt 1 of 1: ValueError: card declined"
+    assert line.endswith(told)
+    assert "    ValueError: card declined\n" in said
+    assert "started" not in said
+
+
+@pytest.mark.journey
+def test_starts_and_successes_are_in_the_log_with_log_jobs_and_fields_in_json(
+    worker: Callable[..., Process], store: Store
+) -> None:
+    good = store.enqueue("shop.welcome", {"user_id": 4111}, queue="mail")
+    bad = store.enqueue("shop.broken", queue="mail")
+    _, said = worker("--burst", "--log-jobs", "--log-format", "json").end()
+    lines = [each for each in map(json.loads, said.splitlines()) if each["logger"] == "treadle.jobs"]
+    told = {(each["job_id"], each["outcome"]): each for each in lines}
+    assert told.keys() == {(good, "started"), (good, "succeeded"), (bad, "started"), (bad, "failed")}
+    failed = told[bad, "failed"]
+    assert (failed["task"], failed["queue"], failed["attempt"]) == ("shop.broken", "mail", 1)
+    assert failed["error"] == "ValueError: card declined"
+    assert "Traceback" in failed["trace"]
+    assert '"user_id": 4111' not in said
 
 
 @pytest.mark.journey

@@ -116,7 +116,7 @@ async def _run(
         made.should_exit = True
 
     try:
-        async with app.worker(queues, timing=timing) as pod:
+        async with app.worker(queues, timing=timing, log_jobs=True) as pod:
             if not again:
                 call.out.line(f"http://{shown('127.0.0.1', port)}")
                 call.out.say(f"{masked(app.url)}; {len(app.tasks)} tasks; Ctrl-C ends it")

@@ -8,6 +8,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
+from ..core.outcome_log import LOGGER, printable
 from ..trace import mask
 
 # What every record has. All else was put there on purpose (job_id, task, queue …), and is kept.
@@ -23,17 +24,25 @@ class JsonLines(logging.Formatter):
             "message": record.getMessage(),
         }
         line.update({name: value for name, value in vars(record).items() if name not in _ORDINARY})
-        if record.exc_info:
-            line["trace"] = mask(self.formatException(record.exc_info))
+        if trace := _trace(self, record):
+            line["trace"] = trace
         return json.dumps(line, ensure_ascii=False, default=str)
 
 
 class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         line = f"{_moment(record)} {record.levelname.lower():<7} {record.name}: {record.getMessage()}"
-        named = {name: value for name, value in vars(record).items() if name not in _ORDINARY and value is not None}
-        line += "".join(f" {name}={value}" for name, value in named.items())
-        return f"{line}\n{mask(self.formatException(record.exc_info))}" if record.exc_info else line
+        if record.name != LOGGER:  # those lines say it in words
+            named = {name: value for name, value in vars(record).items() if name not in _ORDINARY and value is not None}
+            line += "".join(f" {name}={printable(str(value))}" for name, value in named.items())
+        trace = _trace(self, record)
+        return f"{line}\n{trace}" if trace else line
+
+
+def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
+    if record.exc_info:
+        return mask(formatter.formatException(record.exc_info))
+    return record.exc_text or ""  # of a job: kept without its exception, and masked when it was
 
 
 def configure(level: str, format: str) -> None:

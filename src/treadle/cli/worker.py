@@ -58,6 +58,7 @@ from .params import DURATION
 )
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
 @click.option("--log-format", metavar="FORMAT", help="text or json.")
+@click.option("--log-jobs", is_flag=True, help="Log every start and success too; failures are logged anyway.")
 @click.option("--no-lead", is_flag=True, help="Never take the leader's duties.")
 @click.option("--only-services", is_flag=True, help="Serve no queue: only lead, with the leader's duties.")
 @click.option("--parent", type=int, hidden=True)
@@ -67,6 +68,7 @@ def worker(
     burst: bool,
     no_lead: bool,
     only_services: bool,
+    log_jobs: bool,
     parent: int | None,
     web: str | None,
     **flags: object,
@@ -75,7 +77,7 @@ def worker(
 
     First signal: running jobs may end. Second: they are given back at once. Third: leave.
     """
-    config = call.config(no_lead=no_lead or None, **flags)
+    config = call.config(no_lead=no_lead or None, log_jobs=log_jobs or None, **flags)
     leads = not config.no_lead and "services" not in config.disable
     if only_services:
         _check_only_services(config, burst, leads)
@@ -127,6 +129,7 @@ def _serve(call: Invocation, config: Config, burst: bool, web: str | None, leads
         label=functools.partial(worker_label, named),
         timing=config.timing,
         limits=config.limits,
+        log_jobs=config.log_jobs,
         loop=config.loop,
         health=None if config.health is None else address(config.health),
     )

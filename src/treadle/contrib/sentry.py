@@ -27,6 +27,7 @@ try:
     import sentry_sdk
     from sentry_sdk.crons import capture_checkin
     from sentry_sdk.crons.consts import MonitorStatus
+    from sentry_sdk.integrations.logging import ignore_logger
 except ImportError as missing:
     raise MissingExtra("treadle.contrib.sentry", "sentry-sdk", "sentry") from missing
 
@@ -42,6 +43,7 @@ def instrument(app: App, *, last_attempt_only: bool = False, monitors: bool = Tr
     if app in _instrumented:
         return
     _instrumented.add(app)
+    ignore_logger("treadle.jobs")  # what its lines tell of failures is sent from here, with its exception
 
     def stamp(job: NewJob) -> NewJob:
         with sentry_sdk.start_span(op="queue.publish", name=job.task, origin=ORIGIN) as span:

@@ -61,6 +61,7 @@ class Host(Protocol):
         state: Any,
         stuck: Callable[[float], None],
         starts_anew: bool,
+        log_jobs: bool | None,
     ) -> Pod: ...
 
 
@@ -73,6 +74,7 @@ def run_worker(
     label: Callable[[str], str],
     timing: Timing,
     limits: Limits,
+    log_jobs: bool | None = None,
     loop: str = "auto",
     health: tuple[str, int] | None = None,
 ) -> NoReturn:
@@ -100,6 +102,7 @@ def run_worker(
                         state=state,
                         stuck=_leave_blocked,
                         starts_anew=True,
+                        log_jobs=log_jobs,
                     )
                     code = await serve(make_pod, signals, burst=burst, health=server)
         except BaseException:

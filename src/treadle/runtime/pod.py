@@ -34,12 +34,12 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from ..config import Limits, Timing
 from ..context import Door
-from ..core import demand, lifecycle, settings
+from ..core import boot, demand, lifecycle, settings
 from ..core.backoff import Retry
 from ..core.demand import Portion
 from ..core.health import Signs
@@ -55,6 +55,7 @@ from .crew import Crew
 from .heart import Heart
 from .meter import Meter
 from .orders import Orders
+from .outcome_log import OutcomeLog
 from .rates import Rates
 from .recovery import Recovery
 from .reporter import Reporter
@@ -112,7 +113,12 @@ class Pod:
         keep_logs: int | None = logging.INFO,
         isolation: Isolation | None = None,
         starts_anew: bool = False,
+        log_jobs: bool = False,
+        storage_name: str = "",
+        queues_of: Mapping[str, Collection[str]] | None = None,
     ) -> None:
+        """`log_jobs`: every start and success is in the log too. `storage_name` and `queues_of` (each task's queues)
+        are for the boot line and its warnings."""
         self.id = ""
         self.label = ""
         self.timing = timing or Timing()
@@ -145,6 +151,9 @@ class Pod:
         self._rates = dict(rates or {})  # of this pod alone: queue → (how many at once, how many a second)
         self._isolation = isolation  # runs what has lost a worker before
         self._starts_anew = starts_anew  # whoever runs it starts it again when it ends
+        self._log_jobs = log_jobs
+        self._storage_name = storage_name
+        self._queues_of = queues_of
         self._clearing: set[asyncio.Task[None]] = set()
         self.loop = self._loop = asyncio.get_running_loop()
         self._background: list[asyncio.Task[None]] = []
@@ -170,7 +179,7 @@ class Pod:
             await self._sign_off()  # or a pod that runs nothing would be kept alive by its Heart
             raise
         self._background = [asyncio.create_task(each.run(), name=each.service.name) for each in self.rounds]
-        log.info("%s", self.manifest())
+        self._say_hello()
         self._background.append(asyncio.create_task(self._watch_heart(), name="heart watch"))
         self._background.append(asyncio.create_task(self._turn(), name="turner"))
         for task in self._background:
@@ -179,13 +188,21 @@ class Pod:
 
     def manifest(self) -> str:
         """What this pod is and serves, in one line."""
-        served = ", ".join(f"{name}:{slots}" for name, slots in self._queues.items())
-        queues = f"queues {served}" if served else "no queues: only services"
-        tasks = len(self._registry.tasks)
-        return (
-            f"pod {self.label} · treadle {self.version} · {queues} · {self.threads} threads · "
-            f"{tasks} task{'' if tasks == 1 else 's'} · pid {os.getpid()}"
+        return boot.line(
+            label=self.label,
+            version=self.version,
+            storage=self._storage_name,
+            queues=self._queues,
+            threads=self.threads,
+            tasks=sorted(self._registry.tasks),
+            pid=os.getpid(),
         )
+
+    def _say_hello(self) -> None:
+        log.info("%s", self.manifest())
+        if self._queues_of is not None:
+            for warning in boot.warnings(self._queues, self._queues_of):
+                log.warning("%s", warning)
 
     def signs(self) -> Signs:
         """How this pod is, as far as can be seen without waiting for anybody. From any thread."""
@@ -254,6 +271,7 @@ class Pod:
             resolve=self._resolve,
         )
         self.recovery = Recovery(self._storage, lambda: self.roster.settings)
+        self.outcome_log = OutcomeLog(self._loop, each=self._log_jobs, most=self._most_attempts, now=self._storage_time)
         self.reporter = Reporter(
             self._storage, least=self._keep_logs, now=self._storage_time, in_hand=self.roster.in_hand
         )
@@ -403,7 +421,9 @@ class Pod:
             (self.operator, lambda: self.leader.leads),
         ]
         if self._schedules is not None:
-            self.cron = Cron(self._storage, self._schedules, term=lambda: self.leader.term)
+            self.cron = Cron(
+                self._storage, self._schedules, term=lambda: self.leader.term, fired=self.outcome_log.fired
+            )
             duties.append((self.cron, lambda: self.leader.leads))
         if self._leads:
             # A leader that drains goes on leading, or the cluster would be without its services meanwhile.
@@ -527,6 +547,9 @@ class Pod:
             for job in jobs:
                 run = self.roster.in_hand.get((job.id, job.token or ""))
                 self._hooks.tell("started", job if run is None else run.named())
+        if self.outcome_log.tells_each:
+            for job in jobs:
+                self.outcome_log.started(job)
 
     def _resolve(self, job: Job) -> Change | None:
         """What the row of a claimed job lacks, if it was enqueued without its task's code. None: nothing."""
@@ -537,10 +560,14 @@ class Pod:
         return lifecycle.resolve(job, retry, task.timeout or NO_TIMEOUT, self.roster.settings.get(job.queue))
 
     def _is_heard(self) -> bool:
-        return self._hooks.is_heard or self.reporter.is_used or self.recovery.is_awaited
+        """Whether successes are told one by one: all other ends are told in any case."""
+        if self._hooks.is_heard or self.reporter.is_used or self.recovery.is_awaited:
+            return True
+        return self.outcome_log.tells_each
 
     def _tell_hooks(self, change: Change, job: Job) -> None:
         self._hooks.tell(change.why, job, change)
+        self.outcome_log.ended(change, job)
         if self.reporter.is_used:
             self.reporter.ended(change, job)
         if self.recovery.is_awaited and change.to is State.SUCCEEDED and self.recovery.is_due(job.queue):
@@ -550,6 +577,7 @@ class Pod:
 
     def _on_rescue(self, change: Change, job: Job) -> None:
         self._hooks.tell("rescued", job, change)
+        self.outcome_log.ended(change, job)
         self.meter.rescued(change, job, time.monotonic() + self._ahead)
         if job.pod == self.id:
             # Our own run, ended by our own Rescuer: no need to wait for a beat to hear of it.
@@ -560,8 +588,13 @@ class Pod:
         known = self._registry.find(task)
         return None if known is None else self._registry.retry_of(known)
 
+    def _most_attempts(self, job: Job) -> int:
+        retry = self._retry_of(job.task) or Retry()
+        return lifecycle.most_attempts(job, retry, self.roster.override(job.queue))
+
     def _on_wait_over(self, change: Change, job: Job) -> None:
         self._hooks.tell(change.why, job, change)
+        self.outcome_log.ended(change, job)
         self.meter.rescued(change, job, time.monotonic() + self._ahead)
 
     def _on_wake(self, wake: Wake) -> None:
@@ -620,6 +653,7 @@ class Pod:
                 log.warning("cannot register: %s", error)
                 await asyncio.sleep(self.timing.poll)
         self.heart.serve(self.id, registered)
+        log.warning("pod %s is registered anew", self.label)
         self._rejoining = None
         self.turner.wake()
 
@@ -655,6 +689,7 @@ class Pod:
             # Cut short, too: a pod that has ended must not look alive, or nobody could rescue what it held.
             self.heart.stop()
             self.reporter.close()  # or `logging` would show its records to a pod that is gone, for good
+            self.outcome_log.close()
             for task in self._background:
                 task.cancel()
             self._stop_lost_runs()

@@ -463,9 +463,14 @@ class Turner:
             return False
         if any(map(_warning_of, changes)):
             return False  # there is something to be said of one of them
-        self.counts.update([change.why for change in changes])
+        reasons = [change.why for change in changes]
+        self.counts.update(reasons)
         self._roster.settle_all(runs)
         self._meter.finished(changes, runs)
+        if reasons.count("succeeded") < len(reasons):  # what did not end well is told, whoever listens
+            for change, run in zip(changes, runs, strict=True):
+                if change.why != "succeeded":
+                    self._accepted(change, run.job)
         return True
 
     def _settle_each(self, finishes: list[Finish], answers: Sequence[Applied]) -> None:

@@ -41,14 +41,17 @@ class Cron:
         *,
         term: Callable[[], int | None] = lambda: None,
         steady: Callable[[], float] | None = None,
+        fired: Callable[[str, str, tuple[str, ...], int], None] = lambda schedule, task, jobs, skipped: None,
     ) -> None:
-        """`term` is that of the leadership: with a new one, what code declares is looked at anew."""
+        """`term` is that of the leadership: with a new one, what code declares is looked at anew. `fired` is told of
+        the fire times that were settled: schedule, task, jobs, and how many were skipped."""
         self.counts: Counter[str] = Counter()
         self.fires: Counter[tuple[str, str]] = Counter()  # (schedule, fired | skipped | missed) → fire times
         self.late = Histogram()  # by how many seconds
         self._storage = storage
         self._declared = declared
         self._term = term
+        self._fired = fired
         self._steady = steady or time.monotonic  # looked up now: a simulation has its own
         self._synced: tuple[int | None, float] | None = None  # in which term, and when
         self._next: dict[str, tuple[int, float, float | None]] = {}  # name → version, cursor, next fire
@@ -148,6 +151,7 @@ class Cron:
         self.fires[wish.name, "missed"] += wish.missed
         for shot in wish.shots:
             self.late.add(now - shot.fire_at)
+        self._fired(wish.name, schedule.plan.task, tuple(fired.jobs), len(wish.shots) - len(fired.jobs))
         if wish.missed:
             log.warning("schedule %s: %d fire times were missed (%s)", wish.name, wish.missed, schedule.plan.misfire)
 

@@ -45,6 +45,8 @@ class Leader:
         term = await self._storage.lead(self._pod(), self._ttl)
         if term is not None and term != self.term:
             log.info("this pod leads, term %d", term)
+        elif term is None and self.term is not None:
+            log.info("this pod leads no more: another one does")
         self.term = term
         # A fifth of the lease is the margin for a clock that runs a little slow and a pass that is under way.
         self._trusted_until = asked + self._ttl * 0.8

@@ -45,6 +45,7 @@ class Pruner:
         begun = time.monotonic()
         allowed = max(LONGEST_PASS, DUTY * self.every) if self.behind else LONGEST_PASS
         self.behind = False
+        before = self.removed.copy()
         trouble: list[Exception] = []
         for state in STATES:
             try:
@@ -53,6 +54,8 @@ class Pruner:
                 trouble.append(error)
         for name, step in self._steps().items():
             await self._step(name, step)
+        if removed := self.removed - before:
+            log.info("pruned: %s", ", ".join(f"{count} {what}" for what, count in sorted(removed.items())))
         if trouble:
             raise trouble[0]
 

@@ -131,10 +131,8 @@ class Rescuer:
         job = rescued.job
         if rescued.why == "answer":
             self._ended(change, job)
-            log.info("job %s (%s): nobody has answered in time; %s", job.id, job.task, change.why)
-            return
-        self._rescued(change, job)
-        log.warning("job %s (%s) of pod %s: %s", job.id, job.task, rescued.label, _told(rescued, change))
+        else:
+            self._rescued(change, job)
 
     def _in_vain(self, wait: WaitOver) -> Change:
         job, answer = wait.job, wait.answer
@@ -161,8 +159,3 @@ def _with_less(plain: Change, change: Change) -> tuple[Change, Change]:
     bare = replace(plain, follow_ups=())
     barer = lifecycle.take_over(bare, change.takes)
     return bare, barer if barer != change else replace(change, follow_ups=())
-
-
-def _told(abandoned: Abandoned, change: Change) -> str:
-    cause = "it ran past its deadline" if abandoned.why == "deadline" else "its pod is gone"
-    return f"{cause}; {change.why} after attempt {abandoned.job.attempt}"
