@@ -579,7 +579,7 @@ def plain(
 
 
 def test_plain_json_passes_through_unchanged(registry: Registry) -> None:
-    task = registry.task(plain)
+    task = registry.task(check_arguments=False)(plain)
     odd: dict[str, Any] = dict.fromkeys("abcdefghi", "not what is annotated")
     assert round_trip(task, **odd) == ((), odd)
 
@@ -595,11 +595,11 @@ def test_annotations_nobody_understands_are_left_alone(registry: Registry) -> No
 @pytest.mark.parametrize(
     ("stored", "where"),
     [
-        ('{"user":{"id":"x","born":"2026-01-02"}}', "user: Expected `int`"),
-        ('{"user":{"id":1}}', "user: .*missing required field `born`"),
-        ('{"color":"secret"}', "color: not a value of its enum"),
-        ('{"model":{"secret":1}}', "model: does not fit Model"),
-        ('{"day":"secret"}', "day: Invalid"),
+        ('{"user":{"id":"x","born":"2026-01-02"}}', "user.id: .* expected int, got str"),
+        ('{"user":{"id":1}}', "user: .*missing required field born"),
+        ('{"color":"secret"}', "color: .* not one of the values"),
+        ('{"model":{"secret":1}}', "model: .* not a Model"),
+        ('{"day":"secret"}', "day: .* does not fit: invalid"),
     ],
 )
 def test_a_value_that_does_not_fit_its_annotation_names_the_place_and_not_the_value(

@@ -95,6 +95,7 @@ _NOT_SHOWN: Final = frozenset(
         "as_child",
         "by_name",
         "check_time",
+        "checks_arguments",
         "client",
         "config",
         "declare",
@@ -148,6 +149,7 @@ class App(Registry, Watching):
         lifespan: Lifespan | None = None,
         read_only: ReadOnlyChoice = False,
         retry: Retry | int | None = None,
+        check_arguments: bool = True,
         **unknown: Never,
     ) -> None:
         """`url` is taken from TREADLE_URL or treadle.toml if it is not given; so is all else that is None.
@@ -157,6 +159,7 @@ class App(Registry, Watching):
         `read_only` opens the storage for nothing but reading, as far as it can: for a dashboard that only shows. "auto"
         does so where nothing can be written: on a standby, in a file without permission. Not for a worker.
         `retry` is a Retry, or a number of attempts, for tasks that say none: also those of registries that it includes.
+        `check_arguments=False` lets arguments pass that do not fit the annotations of a task's parameters.
         """
         super().__init__(retry=retry)
         if unknown:
@@ -165,6 +168,7 @@ class App(Registry, Watching):
             raise TypeError(
                 unknown_option("App", min(unknown), ("url", *(App.__init__.__kwdefaults__ or ())), at="App")
             )
+        self._check_arguments = check_arguments
         if url is not None and storage is not None:
             raise ConfigError("App: give a url or a storage, not both")
         self.config = config = settings.load()

@@ -12,12 +12,12 @@ import inspect
 import types
 import typing
 from collections import abc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final, Generic
 
 from .context import Context, StateT
 from .core.errors import ConfigError
-from .signature import Function, Signature, converter_of, resolved
+from .signature import Function, Signature, resolved
 
 ITEM: Final = "item"
 _LISTS: Final = (list, abc.Sequence, abc.Iterable, abc.Collection, abc.MutableSequence)
@@ -84,14 +84,10 @@ class BatchSignature(Signature):
         found = _member(resolved(self._function, self._items.annotation))
         return Any if found is inspect.Parameter.empty else found
 
-    def converters(self) -> dict[str, Callable[[Any], Any]]:
-        returned = inspect.signature(self._function).return_annotation
-        kinds = {
-            ITEM: self.item(),
-            "return": _without_errors(_member(resolved(self._function, returned))),
-        }
-        found = {name: converter_of(kind) for name, kind in kinds.items()}
-        return {name: convert for name, convert in found.items() if convert is not None}
+    def annotations(self) -> tuple[dict[str, Any], Any]:
+        returned = resolved(self._function, inspect.signature(self._function).return_annotation)
+        item = _member(resolved(self._function, self._items.annotation))
+        return {ITEM: item}, _without_errors(_member(returned))
 
 
 def _is_context(function: Function, annotation: Any) -> bool:

@@ -1,7 +1,13 @@
 """A task's signature: from a call to stored arguments, and back.
 
-Arguments are bound by name where the call is made; each attempt decodes them afresh and converts them to the annotated
-types, as far as msgspec can.
+Arguments are bound by name where the call is made, encoded, and checked by the annotations; each attempt decodes them
+afresh and converts them to the annotated types.
+
+What is checked is the JSON that a worker will read, by msgspec, strictly: a datetime for `x: str` is text and fits, "1"
+for `x: int` does not. A value of a plain type (`type(value) is int` for `x: int`) needs no look at its JSON, and most
+values are such: so the check of a call costs a fraction of its encoding. An annotation that says nothing that could be
+checked (Any, a class that msgspec does not know, a name that cannot be found) lets everything pass, and so does a
+parameter's own default.
 """
 
 from __future__ import annotations
@@ -9,6 +15,8 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import inspect
+import logging
+import re
 import types
 import typing
 import uuid
@@ -16,22 +24,55 @@ from collections import abc
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from enum import Enum
+from pathlib import PurePath
 from typing import Any, Final, Literal, TypeVar, cast
 
 import msgspec
 
 from .context import Context
+from .core import payload
 from .core.errors import ConfigError, PayloadError
 
 Function = Callable[..., Any]
+Converter = Callable[[Any], Any]
+
+log = logging.getLogger("treadle.tasks")
+
+
+class _Absent:
+    """The type of an argument that is not there: it is in every set of types that need no further look."""
+
+
+_ABSENT: Final = _Absent()
+_NEVER: Final[frozenset[type]] = frozenset({_Absent})
+
+
+class _Check(typing.NamedTuple):
+    """How the argument of one parameter is checked, and made of JSON."""
+
+    name: str
+    given: frozenset[type]  # a value of these types, given by a caller, fits
+    read: frozenset[type]  # a value of these types, read of JSON, fits as it is
+    convert: Converter
+
+
+class _Plan(typing.NamedTuple):
+    """What the annotations say."""
+
+    given: tuple[_Check, ...]  # checked where a job is enqueued
+    read: tuple[_Check, ...]  # and where it is read
+    open: frozenset[str]  # parameters that give back plain JSON, whatever was passed
+    returned: Converter | None
 
 
 class Signature:
     """A function's parameters as callers see them, without the context."""
 
-    def __init__(self, function: Function, task: str) -> None:
+    def __init__(self, function: Function, task: str, checks: Callable[[], bool] = lambda: True) -> None:
+        """`checks` says whether arguments are checked; it is asked when the first of them come."""
         self._function = function
         self._task = task
+        self._checks = checks
         self.takes_context = False
         parameters = self.visible(function, task)
         self._signature = inspect.Signature(parameters)
@@ -44,7 +85,9 @@ class Signature:
         self._required = frozenset(p.name for p in parameters if p.default is p.empty and p.kind not in variable)
         # How many arguments are enough if all are positional; more than there are places if that cannot be.
         self._enough = len(self._required) if self._required <= {*self._positional} else len(parameters) + 1
-        self._converters: dict[str, Callable[[Any], Any]] | None = None
+        self._plan: _Plan | None = None
+        self._is_looked_for_again = False
+        self._has_warned = False
 
     def visible(self, function: Function, task: str) -> list[inspect.Parameter]:
         """The parameters that a caller fills."""
@@ -108,43 +151,91 @@ class Signature:
                 self.check(found)
             except TypeError as error:
                 raise PayloadError(str(error)) from None
-        for name in self._converted():
-            if name in found:
-                found[name] = self.convert(name, found[name])
+        for check in (self._plan or self._planned()).read:
+            value = found.get(check.name, _ABSENT)
+            if type(value) not in check.read:
+                found[check.name] = self._converted(check, value)
         if self._is_simple:
             return (), found
         bound = inspect.BoundArguments(self._signature, found)
         bound.apply_defaults()
         return bound.args, bound.kwargs
 
-    def convert(self, name: str, value: Any) -> Any:
-        """The value of one parameter, or of "return", as its annotation wants it."""
-        converter = self._converted().get(name)
+    def encode(self, arguments: Mapping[str, object]) -> str:
+        """Arguments by name as they are stored. PayloadError, with the argument's name and never its value, if they
+        cannot be, or do not fit their annotations."""
+        plan = self._plan or self._planned()
+        text = payload.encode_arguments(arguments, on_rich=None if self._has_warned else self._warn)
+        unsure = [check for check in plan.given if type(arguments.get(check.name, _ABSENT)) not in check.given]
+        if unsure:
+            stored = payload.decode_trusted(text)
+            for check in unsure:
+                self._converted(check, stored[check.name])
+        return text
+
+    def convert_result(self, value: Any) -> Any:
+        """A stored result as the return annotation wants it."""
+        converter = (self._plan or self._planned()).returned
         if converter is None:
             return value
         try:
             return converter(value)
-        except msgspec.ValidationError as error:
-            # An enum's message holds the value, which is not ours to tell.
-            words = "not a value of its enum" if str(error).startswith("Invalid enum") else str(error)
-            raise PayloadError(words, name) from None
+        except Exception as error:
+            raise _refusal("result", "the result", error) from None
 
-    def _converted(self) -> dict[str, Callable[[Any], Any]]:
-        # Not at declaration: an annotation may name a class that its module defines further down.
-        if self._converters is None:
-            self._converters = self.converters()
-        return self._converters
+    def forget(self) -> None:
+        """Read the annotations anew, and ask again whether to check: the task was included elsewhere."""
+        self._plan = None
 
-    def converters(self) -> dict[str, Callable[[Any], Any]]:
-        """How the parameters whose annotations ask for it, and "return", are made of JSON."""
-        converters: dict[str, Callable[[Any], Any]] = {}
+    def _converted(self, check: _Check, value: Any) -> Any:
+        try:
+            return check.convert(value)
+        except Exception as error:  # msgspec's, or of the user's own class
+            default = self._signature.parameters[check.name].default
+            if default is not inspect.Parameter.empty and _is_stored_as(default, value):
+                return default
+            raise _refusal(check.name, f"argument {check.name!r} of {self._task}", error) from None
+
+    def _warn(self, name: str, kind: str) -> None:
+        """A caller gave a value that JSON has no word for."""
+        if name not in (self._plan or self._planned()).open or self._has_warned:
+            return
+        self._has_warned = True
+        log.warning(
+            "%s: argument %r holds a %s, and its runs will get plain JSON: annotate the parameter, such as %s: %s, to "
+            "have it converted back",
+            *(self._task, name, kind, name, kind),
+        )
+
+    def _planned(self) -> _Plan:
+        # Not at declaration: an annotation may name a class that its module defines further down. A call may be bound
+        # there all the same (@cron with args), so what was not found is looked for once more.
+        annotations, returned = self.annotations()
+        checks = self._checks()
+        read = tuple(
+            _Check(name, *_plain_types(kind, self._signature.parameters[name].default), converter)
+            for name, kind in annotations.items()
+            if (converter := converter_of(kind, checked=checks)) is not None
+        )
+        converted = {check.name for check in read}
+        is_open = frozenset(name for name, kind in annotations.items() if _is_open(kind, name in converted))
+        plan = _Plan(read if checks else (), read, is_open, converter_of(returned, checked=False))
+        if self._is_looked_for_again or inspect.Parameter.empty not in annotations.values():
+            self._plan = plan
+        self._is_looked_for_again = True
+        return plan
+
+    def annotations(self) -> tuple[dict[str, Any], Any]:
+        """The types of the parameters' JSON by name, and the type of the result; `Parameter.empty` if unknown."""
+        found: dict[str, Any] = {}
         for parameter in self._signature.parameters.values():
-            if (one := converter_of(resolved(self._function, parameter.annotation))) is not None:
-                converters[parameter.name] = _each(parameter, one)
-        returned = inspect.signature(self._function).return_annotation
-        if (one := converter_of(resolved(self._function, returned))) is not None:
-            converters["return"] = one
-        return converters
+            kind = resolved(self._function, parameter.annotation)
+            if kind is not parameter.empty and parameter.kind is parameter.VAR_POSITIONAL:
+                kind = list[kind]  # type: ignore[valid-type]
+            elif kind is not parameter.empty and parameter.kind is parameter.VAR_KEYWORD:
+                kind = dict[str, kind]  # type: ignore[valid-type]
+            found[parameter.name] = kind
+        return found, resolved(self._function, inspect.signature(self._function).return_annotation)
 
 
 def _is_context(function: Function, annotation: Any) -> bool:
@@ -167,32 +258,60 @@ def resolved(function: Function, annotation: Any) -> Any:
         return inspect.Parameter.empty
 
 
-def _each(parameter: inspect.Parameter, one: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """`*rest: T` is a list of T, `**more: T` an object whose values are T."""
-    if parameter.kind is parameter.VAR_POSITIONAL:
-        return lambda values: [one(value) for value in values]
-    if parameter.kind is parameter.VAR_KEYWORD:
-        return lambda values: {name: one(value) for name, value in values.items()}
-    return one
-
-
-_PLAIN: Final = frozenset({Any, object, None, type(None), bool, int, float, str, list, dict, inspect.Parameter.empty})
+_SCALARS: Final = frozenset({type(None), bool, int, float, str})
+_ANYTHING: Final = frozenset({Any, object, list, dict, inspect.Parameter.empty})  # says nothing of what is in it
+_PLAIN: Final = _SCALARS | _ANYTHING
 _PLAIN_ORIGINS: Final = frozenset(
-    {list, dict, abc.Sequence, abc.Mapping, abc.Iterable, abc.Collection, abc.MutableSequence, abc.MutableMapping}
+    {list, dict, abc.Sequence, abc.Mapping, abc.Collection, abc.MutableSequence, abc.MutableMapping}
 )
-_CONVERTED: Final = (dt.date, dt.time, uuid.UUID, Decimal, Enum, msgspec.Struct, tuple, set, frozenset)
+_CONVERTED: Final = (
+    *(dt.date, dt.time, dt.timedelta, uuid.UUID, Decimal, Enum, bytes, PurePath, msgspec.Struct),
+    *(tuple, set, frozenset),
+)
+_ALIASES: Final = getattr(typing, "TypeAliasType", ())  # `type Ids = list[int]`, from Python 3.12 on
 
 
-def converter_of(annotation: Any) -> Callable[[Any], Any] | None:
-    """How to make of JSON what the annotation says; None if JSON is what it says, or if nobody can tell."""
-    leaves = list(_leaves(annotation, 0))
-    if all(leaf in _PLAIN for leaf in leaves) or not all(leaf in _PLAIN or _is_convertible(leaf) for leaf in leaves):
-        return None
+def converter_of(annotation: Any, *, checked: bool = True) -> Converter | None:
+    """How to make of JSON what the annotation says; None if nobody can tell. If it is not checked, also if JSON is what
+    the annotation says."""
+    if typing.get_origin(annotation) is abc.Iterable:
+        annotation = cast("Any", abc.Sequence)[typing.get_args(annotation)]
     try:
-        msgspec.json.Decoder(annotation, dec_hook=_validated)  # refuses what msgspec cannot tell apart, such as A | B
-    except TypeError:
+        leaves = set(_leaves(annotation, 0))
+        if leaves <= _PLAIN and not checked:
+            return None
+        if _says_nothing(annotation) or not all(leaf in _PLAIN or _is_convertible(leaf) for leaf in leaves):
+            return None
+        msgspec.json.Decoder(annotation, dec_hook=_made)  # refuses what msgspec cannot tell apart, such as A | B
+    except Exception:  # a class of the user's whose own annotations cannot be found, among others
         return None
-    return lambda value: msgspec.convert(value, annotation, dec_hook=_validated)
+    return lambda value: msgspec.convert(value, annotation, dec_hook=_made, str_keys=True)
+
+
+def _says_nothing(annotation: Any) -> bool:
+    return annotation in (Any, object, inspect.Parameter.empty)
+
+
+def _is_open(annotation: Any, is_converted: bool) -> bool:
+    """Whether a datetime that is passed comes back as text without that the annotation says so."""
+    try:
+        leaves = set(_leaves(annotation, 0))
+    except Exception:
+        return True
+    return bool(leaves & _ANYTHING) or not (is_converted or leaves <= _PLAIN)
+
+
+def _plain_types(annotation: Any, default: object) -> tuple[frozenset[type], frozenset[type]]:
+    """The types whose values fit without a look at their JSON: given by a caller, and read."""
+    while isinstance(annotation, typing.NewType):
+        annotation = annotation.__supertype__
+    is_union = typing.get_origin(annotation) in (typing.Union, types.UnionType)
+    members = typing.get_args(annotation) if is_union else (annotation,)
+    if not all(any(member is scalar for scalar in _SCALARS) for member in members):  # some cannot be hashed
+        return _NEVER, _NEVER
+    none: frozenset[type] = frozenset({type(None)} if default is None else ())
+    read = frozenset[type](members) | _NEVER | none
+    return read | {int} if float in read else read, read
 
 
 def _leaves(annotation: Any, depth: int) -> typing.Iterator[Any]:
@@ -200,8 +319,12 @@ def _leaves(annotation: Any, depth: int) -> typing.Iterator[Any]:
     while isinstance(annotation, typing.NewType):
         annotation = annotation.__supertype__
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
-    if origin is Literal or isinstance(annotation, TypeVar) or depth > 20:
+    if depth > 20 or (isinstance(annotation, TypeVar) and not (annotation.__bound__ or annotation.__constraints__)):
         yield Any
+    elif origin is Literal:
+        yield from map(type, args)
+    elif isinstance(annotation, _ALIASES):
+        yield from _leaves(cast("Any", annotation).__value__, depth + 1)
     elif origin is typing.Annotated:
         yield from _leaves(args[0], depth + 1)
     elif origin in _PLAIN_ORIGINS or origin in (typing.Union, types.UnionType, tuple, set, frozenset):
@@ -225,11 +348,43 @@ def _is_convertible(kind: Any) -> bool:
     return issubclass(kind, _CONVERTED) or dataclasses.is_dataclass(kind) or hasattr(kind, "model_validate")
 
 
-def _validated(kind: Any, value: Any) -> Any:
-    """Pydantic's models, which msgspec does not know."""
-    if not hasattr(kind, "model_validate"):
-        raise NotImplementedError
+class _Unfit(ValueError):
+    """What `_made` says of a value: words of ours, without the value."""
+
+
+def _made(kind: Any, value: Any) -> Any:
+    """Values of types that msgspec does not know: paths, and pydantic's models."""
+    if inspect.isclass(kind) and issubclass(kind, PurePath):
+        if not isinstance(value, str):
+            raise _Unfit(f"expected {kind.__name__}, got {type(value).__name__}")
+        return kind(value)
+    if (validate := getattr(kind, "model_validate", None)) is None:
+        raise _Unfit(f"{kind} cannot be made of JSON")
     try:
-        return kind.model_validate(value)
+        return validate(value)
     except ValueError:
-        raise ValueError(f"does not fit {kind.__name__}") from None  # pydantic's own message holds the value
+        raise _Unfit(f"not a {kind.__name__}") from None  # pydantic's own message holds the value
+
+
+_PLACE: Final = re.compile(r" - at `(?:key` in `)?\$(.*)`$")
+
+
+def _refusal(name: str, subject: str, error: Exception) -> PayloadError:
+    """What is wrong with a value that does not fit, without the value."""
+    said, cause = str(error), error.__cause__ or error
+    path = name + (place[1] if (place := _PLACE.search(said)) else "")
+    if not isinstance(cause, _Unfit | msgspec.ValidationError):  # code of the user's own class: its words may hold it
+        words = f"its type refuses it ({type(cause).__name__})"
+    elif said.startswith(("Invalid enum value", "Invalid value")):
+        words = "not one of the values that it may have"
+    else:
+        words = said[:1].lower() + _PLACE.sub("", said)[1:].replace("`", "")
+    return PayloadError(f"{subject} does not fit: {words}", path)
+
+
+def _is_stored_as(default: object, value: Any) -> bool:
+    """Whether JSON is what this default would be stored as: a parameter's own default passes."""
+    try:
+        return payload.encode(default) == payload.encode(value)
+    except PayloadError:
+        return False

@@ -76,11 +76,13 @@ LARGEST_BATCH: Final = 10_000
 _NOT_SHOWN: Final = frozenset(
     {
         "about",
+        "checks_arguments",
         "declared_at",
         "decode",
         "decode_result",
         "followed",
         "has_retry",
+        "included",
         "is_at_home",
         "layers",
         "middleware",
@@ -120,6 +122,7 @@ class Task(Generic[P, R_co]):
         memory: Size | None = None,
         cpu: Duration | None = None,
         middleware: Iterable[Middleware] = (),
+        check_arguments: bool | None = None,
         **unknown: Any,
     ) -> None:
         if unknown:
@@ -160,7 +163,8 @@ class Task(Generic[P, R_co]):
             raise ConfigError(f"task {name or getattr(function, '__name__', function)}: {error}") from None
         self.middleware = tuple(wrapping.checked(each, in_thread=self.executor == "thread") for each in middleware)
         self.followed: dict[str, list[FollowUp]] = {}  # in which end → what is enqueued with it
-        self._signature = Signature(function, self.name)
+        self._check_arguments = check_arguments
+        self._signature = Signature(function, self.name, self.checks_arguments)
         self.takes_context = self._signature.takes_context
         self.__name__ = getattr(function, "__name__", self.name)
         self.__qualname__ = getattr(function, "__qualname__", self.__name__)
@@ -212,6 +216,14 @@ class Task(Generic[P, R_co]):
     def is_at_home(self, registry: Registry) -> bool:
         """Whether it was declared there, and not on a registry that is included."""
         return self._home is registry
+
+    def checks_arguments(self) -> bool:
+        """Whether its arguments are checked by their annotations: as it says itself, else as the app says."""
+        return self._home.checks_arguments if self._check_arguments is None else self._check_arguments
+
+    def included(self) -> None:
+        """A registry has taken it over, which may not want its arguments checked."""
+        self._signature.forget()
 
     @property
     def layers(self) -> tuple[Middleware, ...]:
@@ -273,12 +285,12 @@ class Task(Generic[P, R_co]):
     def bind(self, *args: P.args, **kwargs: P.kwargs) -> Call[R_co]:
         """The request for a job, to be enqueued later: by `app.enqueue_many`, `ctx.follow` …"""
         arguments = self._signature.bind(args, kwargs)
-        return Call(self.name, payload.encode_arguments(arguments), self.options, self.decode_result)
+        return Call(self.name, self._signature.encode(arguments), self.options, self.decode_result)
 
     def bind_named(self, arguments: Mapping[str, object]) -> Call[R_co]:
         """The same, of arguments as they are stored: by name."""
         self._signature.check(arguments)
-        return Call(self.name, payload.encode_arguments(arguments), self.options, self.decode_result)
+        return Call(self.name, self._signature.encode(arguments), self.options, self.decode_result)
 
     def handle(self, id: str) -> Handle[R_co]:
         """A handle for a job of this task, made of its id: to wait for it, cancel it, explain it. Nothing is read until
@@ -296,7 +308,7 @@ class Task(Generic[P, R_co]):
 
     def decode_result(self, text: str | None) -> R_co:
         """A stored result as the function's return annotation has it."""
-        return cast("R_co", None if text is None else self._signature.convert("return", payload.decode_trusted(text)))
+        return cast("R_co", None if text is None else self._signature.convert_result(payload.decode_trusted(text)))
 
     def _visible(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         return (Context.without_job(self.name), *args) if self.takes_context else args
@@ -360,7 +372,7 @@ class BatchTask(Task[[T], R_co], Generic[T, R_co]):
             raise ConfigError(f"task {self.name}: {error}") from None
         self.called_in = self.executor
         self.executor = f"batch:{self.name}"
-        self._signature = read = BatchSignature(function, self.name)
+        self._signature = read = BatchSignature(function, self.name, self.checks_arguments)
         self.takes_context = read.takes_context
         self.item = read.item  # the type of an item; it may be defined further down than the task
 
@@ -521,6 +533,7 @@ class Registry(Timetable):
         self.tasks: dict[str, Task[..., Any]] = {}  # by name
         self.by_name: dict[str, Task[..., Any]] = {}  # and by alias
         self.layers: list[Middleware] = []
+        self._check_arguments = True
         # Weak: a library's registry lives as long as its module, and must not keep every app that ever included it.
         self._parents: weakref.WeakSet[Registry] = weakref.WeakSet()
 
@@ -560,6 +573,7 @@ class Registry(Timetable):
         memory: Size | None = None,
         cpu: Duration | None = None,
         middleware: Iterable[Middleware] = (),
+        check_arguments: bool | None = None,
     ) -> Declare: ...
     @overload
     def task(
@@ -579,6 +593,7 @@ class Registry(Timetable):
         owner: str = "",
         docs: str = "",
         middleware: Iterable[Middleware] = (),
+        check_arguments: bool | None = None,
     ) -> DeclareBatch: ...
     def task(self, function: Function | None = None, **options: Any) -> Any:
         """Declare a function as a task.
@@ -588,8 +603,9 @@ class Registry(Timetable):
         `timeout` is per attempt (1 h unless said; None switches it off). `async def` runs on the loop, `def` in a
         thread, either in a child process by `executor="process"`: there a call may take `memory` ("512MiB") beside what
         the child has itself, and so much time of the processor (`cpu="30s"`). A first parameter that is called `ctx`,
-        or annotated `Context`, is given by the worker. `description` (the docstring's first line, unless said), `owner`
-        and `docs` (a link) are shown to whoever looks after it.
+        or annotated `Context`, is given by the worker. `check_arguments=False` lets arguments pass that do not fit
+        their annotations. `description` (the docstring's first line, unless said), `owner` and `docs` (a link) are
+        shown to whoever looks after it.
         """
         if function is None and options.get("batch") is not None:
             return DeclareBatch(self, options)
@@ -732,7 +748,13 @@ class Registry(Timetable):
                     f"give it, or the one that is declared at {task.declared_at}, a name="
                 )
 
+    @property
+    def checks_arguments(self) -> bool:
+        """Whether the arguments of its tasks are checked: not if an app that includes it does not want that."""
+        return all(home._check_arguments for home in self._upwards())
+
     def _add(self, task: Task[..., Any]) -> None:
+        task.included()
         self.tasks[task.name] = task
         for name in (task.name, *task.aliases):
             self.by_name[name] = task

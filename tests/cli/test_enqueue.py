@@ -252,3 +252,13 @@ def test_coalescing_options_that_contradict_each_other_are_usage_errors(wrong: l
     ran = treadle("enqueue", "shop.welcome", *wrong)
     assert ran.code == 2
     assert len(ran.err.splitlines()) == 1
+
+
+def test_an_argument_of_another_type_is_2_and_writes_nothing(treadle: Treadle, shop: str, store: Store) -> None:
+    ran = treadle("enqueue", "shop.welcome", "user_id=ada", "-A", shop)
+    assert (ran.code, ran.out) == (2, "")
+    assert "user_id: argument 'user_id' of shop.welcome does not fit: expected int, got str" in ran.err
+    assert store.run(lambda app: app.jobs.find()).jobs == ()
+    added = treadle("schedules", "add", "nightly", "0 3 * * *", "shop.welcome", "user_id=ada", "-A", shop)
+    assert (added.code, "expected int, got str" in added.err) == (2, True)
+    assert not store.run(lambda app: app.schedules.list())

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum, IntEnum, StrEnum
+from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import Any, NamedTuple
 from unittest.mock import Mock
@@ -256,6 +258,12 @@ def test_a_value_is_either_refused_or_survives_the_round_trip(value: Any) -> Non
 
 # --- what is refused, G1 to G7
 
+
+def library(module: str, name: str, **attributes: object) -> object:
+    """An object of a class that a library has, which is not installed here."""
+    return type(name, (), {"__module__": module, **attributes})()
+
+
 REFUSED: dict[str, tuple[Some, str]] = {
     "G1 NaN": (lambda: math.nan, "NaN and infinity"),
     "G1 infinity": (lambda: -math.inf, "NaN and infinity"),
@@ -278,14 +286,20 @@ REFUSED: dict[str, tuple[Some, str]] = {
     "a null key": (lambda: {None: 1}, "keys must be text, not NoneType"),
     "a set": (lambda: {1, 2}, "set is not JSON; give a sorted list"),
     "a frozen set": (lambda: frozenset({1}), "frozenset is not JSON; give a sorted list"),
-    "bytes": (lambda: b"x", "bytes is not JSON"),
+    "memoryview": (lambda: memoryview(b"x"), "memoryview is not JSON"),
+    "a data frame": (lambda: library("pandas.core.frame", "DataFrame"), "DataFrame is not JSON; write it to a file"),
+    "an array": (lambda: library("numpy", "ndarray"), r"ndarray is not JSON; pass its \.tolist\(\)"),
+    "a file": (lambda: io.BytesIO(), "BytesIO is not JSON; write it to a file and pass the path"),
+    "a model of Django's": (lambda: library("shop.models", "User", _meta=1, pk=1), r"pass its key \(\.pk\)"),
+    "a class that SQLAlchemy maps": (lambda: library("shop.models", "User", __mapper__=1), "pass its primary key"),
+    "a future": (lambda: library("shop", "Reply", __await__=1), "Reply is not JSON; await it first"),
     "an object": (object, "object is not JSON"),
     "a complex number": (lambda: 1j, "complex is not JSON"),
     "a class": (lambda: User, "type is not JSON"),
     "a class with model_dump": (lambda: Model, "type is not JSON"),
     "a mock": (Mock, "Mock is not JSON"),
     "a mapping that is no dict": (lambda: MappingProxyType({}), "mappingproxy is not JSON"),
-    "a generator": (lambda: iter([1]), "list_iterator is not JSON"),
+    "a generator": (lambda: iter([1]), "list_iterator is not JSON; give a list"),
     "a model that fails": (lambda: Model(lambda self: 1 / 0), "model_dump raised ZeroDivisionError"),
     "a model that gives itself": (lambda: Model(lambda self: self), "Model is not JSON"),
     "a set inside a struct": (lambda: Plain(1, {2}), "set is not JSON"),  # type: ignore[arg-type]
@@ -549,3 +563,18 @@ def test_a_result_is_kept_or_the_warning_says_why_not(value: object, kept: tuple
 def test_a_warning_is_of_bounded_length() -> None:
     _, warning = keep_result({"x" * 39: {"y" * 39: {"z" * 5000: {1}}}})
     assert warning is not None and len(warning) <= 1024
+
+
+# Rich values ----------------------------------------------------------------------------------------------------------
+
+
+def test_bytes_durations_and_paths_are_text() -> None:
+    value = [b"\0\xff", bytearray(b"a"), timedelta(days=1, seconds=2), PurePosixPath("/srv/x")]
+    assert encode(value) == '["AP8=","YQ==","P1DT2S","/srv/x"]'
+
+
+def test_values_that_json_has_no_type_for_are_told_of() -> None:
+    told: list[tuple[str, str]] = []
+    arguments = {"a": 1, "when": {"deep": [date(2026, 1, 2)]}, "id": UUID(int=1), "kind": IntEnum("N", "x").x}
+    encode_arguments(arguments, on_rich=lambda name, kind: told.append((name, kind)))
+    assert told == [("when", "date"), ("id", "UUID")]

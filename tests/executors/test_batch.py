@@ -11,7 +11,20 @@ from typing import Any
 
 import pytest
 
-from treadle import App, BatchContext, Cancel, ConfigError, Context, Fail, Handle, JobFailed, JobView, Registry, Snooze
+from treadle import (
+    App,
+    BatchContext,
+    Call,
+    Cancel,
+    ConfigError,
+    Context,
+    Fail,
+    Handle,
+    JobFailed,
+    JobView,
+    Registry,
+    Snooze,
+)
 from treadle.config import Timing
 from treadle.context import current_job
 from treadle.core.errors import PayloadError
@@ -337,7 +350,9 @@ async def test_an_item_that_does_not_fit_ends_its_own_job_only(app: App) -> None
     async def index(items: list[Doc]) -> None:
         calls.append(items)
 
-    bad = await app.enqueue("index", {"item": {"id": "seven"}})
+    with pytest.raises(PayloadError, match=r"item\.id: .* expected int, got str"):
+        await app.enqueue("index", {"item": {"id": "seven"}})
+    bad = await app.client.enqueue(Call("index", '{"item":{"id":"seven"}}', index.options))  # as by HTTP, elsewhere
     good = [await index.enqueue(Doc(n)) for n in range(2)]
     async with serving(app):
         for handle in good:

@@ -409,7 +409,7 @@ async def test_what_is_wrong_with_a_pool_is_said_at_once(tmp_path: Path) -> None
     @pool.task(name="p.x")
     def x(n: int) -> None: ...
 
-    with pytest.raises(PayloadError, match="n: Expected `int`"):
+    with pytest.raises(PayloadError, match=r"n: .* expected int"):
         await x.enqueue("1")  # type: ignore[arg-type]
     (tmp_path / "w").chmod(0o777)
     with pytest.raises(ConfigError, match="chmod go-w"):

@@ -279,3 +279,15 @@ async def test_an_operation_that_would_touch_more_than_was_expected_is_refused(w
 async def test_an_operation_that_makes_no_sense_is_refused(world: World, body: Any) -> None:
     assert (await world.post("/operations", body)).status_code == 400
     assert (await world.post("/operations/preview", body)).status_code == 400
+
+
+async def test_an_argument_of_another_type_is_a_400_and_writes_nothing(world: World) -> None:
+    before = (await world.get("/jobs")).json()
+    for path, body in (
+        ("/jobs", {"task": "hello", "args": {"name": 1}}),
+        ("/schedules", {"name": "odd", "expression": "0 3 * * *", "task": "hello", "args": {"name": 1}}),
+    ):
+        answer = await world.post(path, body)
+        assert answer.status_code == 400
+        assert "expected str, got int" in answer.text
+    assert (await world.get("/jobs")).json() == before

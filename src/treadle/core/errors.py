@@ -45,7 +45,7 @@ class MissingExtra(ConfigError, ImportError):
 
 
 class PayloadError(TreadleError):
-    """An argument that cannot be stored. Raised at enqueue, before anything is written.
+    """An argument that cannot be stored, or does not fit its annotation. Raised at enqueue, before anything is written.
 
     `path` names the argument and the place inside it, such as `user.tags[3]`.
 

@@ -18,9 +18,10 @@ import math
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from enum import Enum
+from pathlib import PurePath
 from typing import Any, Final, cast
 
 import msgspec
@@ -36,7 +37,7 @@ _MIN: Final = -(2**63)
 _MAX: Final = 2**63 - 1
 _LONGEST_INTEGER: Final = 20  # characters of -2**63
 _INF: Final = math.inf
-_SETS: Final = ("set", "frozenset")
+_JSON: Final = (str, int, float, list, tuple, dict, type(None))  # and what derives of them
 _LONGEST_PATH: Final = 200
 
 _to_json: Final = msgspec.json.Encoder(order="sorted").encode
@@ -61,9 +62,12 @@ def encode(value: object, *, what: str = "value", limit: int = LIMIT) -> str:
     return _encode(value, what, limit)
 
 
-def encode_arguments(arguments: Mapping[str, object], limit: int = LIMIT) -> str:
-    """The arguments of a call as one JSON object; an error names the argument, and the place inside it."""
-    return _encode(arguments if type(arguments) is dict else dict(arguments), None, limit)
+def encode_arguments(
+    arguments: Mapping[str, object], limit: int = LIMIT, on_rich: Callable[[str, str], None] | None = None
+) -> str:
+    """The arguments of a call as one JSON object; an error names the argument, and the place inside it. `on_rich` is
+    told of values that JSON has no type for, such as a datetime: the argument's name, and the name of the type."""
+    return _encode(arguments if type(arguments) is dict else dict(arguments), None, limit, on_rich)
 
 
 def keep_result(value: object) -> tuple[str | None, str | None]:
@@ -120,10 +124,10 @@ def _is_small(kind: type[object], item: Any) -> bool:
     return (kind is int and _MIN <= item <= _MAX) or (kind is float and -_INF < item < _INF)
 
 
-def _encode(value: Any, what: str | None, limit: int) -> str:
+def _encode(value: Any, what: str | None, limit: int, on_rich: Callable[[str, str], None] | None = None) -> str:
     try:
         if not _is_flat(value) and not _is_plain(value, limit):
-            value = _copy(value, what, limit)
+            value = _copy(value, what, limit, on_rich)
         encoded = _to_json(value)
     except _TooMany:
         raise _too_large(value, what, limit) from None
@@ -218,12 +222,12 @@ class _DuplicateKey(Exception):
         self.key = key
 
 
-def _copy(value: object, what: str | None, limit: int) -> Any:
+def _copy(value: object, what: str | None, limit: int, on_rich: Callable[[str, str], None] | None = None) -> Any:
     """The value in plain types only, or the error that names the first place that cannot be stored."""
     root: list[Any] = []
     walk = [_Open(iter([(0, value)]), root)]
     try:
-        _copy_along(walk, limit)
+        _copy_along(walk, limit, on_rich)
     except _Refused as refused:
         steps = [here.at for here in walk[1:]]
         subject = what or (f"argument {_shown(steps[0])}" if steps else "the arguments")
@@ -231,7 +235,7 @@ def _copy(value: object, what: str | None, limit: int) -> Any:
     return root[0]
 
 
-def _copy_along(walk: list[_Open], limit: int) -> None:
+def _copy_along(walk: list[_Open], limit: int, on_rich: Callable[[str, str], None] | None) -> None:
     count = 0
     while walk:
         here = walk[-1]
@@ -241,6 +245,8 @@ def _copy_along(walk: list[_Open], limit: int) -> None:
             if _too_many(count, limit):
                 raise _Refused(f"more than {limit:,} bytes of JSON", PayloadTooLarge)
             plain = _plain(item)
+            if on_rich is not None and not isinstance(item, _JSON):
+                on_rich(walk[1].at, type(item).__name__)
             opened = isinstance(plain, _Open)
             if opened and len(walk) > DEEPEST:
                 raise _Refused(f"it is nested more than {DEEPEST} levels deep, or contains itself")
@@ -282,6 +288,10 @@ def _unwrapped(item: Any) -> Any:
         return str(item)
     if isinstance(item, datetime.date | datetime.time):  # a datetime is a date
         return item.isoformat()
+    if isinstance(item, datetime.timedelta | bytes | bytearray):  # ISO 8601; base64
+        return msgspec.to_builtins(item)
+    if isinstance(item, PurePath):
+        return str(item)
     if isinstance(item, msgspec.Struct):
         return _struct(item)
     if isinstance(item, type):
@@ -308,10 +318,29 @@ def _struct(item: msgspec.Struct) -> Any:
     return [*tag.values(), *values.values()] if config.array_like else {**tag, **values}
 
 
+def _remedy(kind: type[Any]) -> str:
+    """What to pass instead, for types that many have in hand. Libraries are known by their names, not imported."""
+    libraries = {each.__module__.partition(".")[0] for each in kind.__mro__}
+    if issubclass(kind, set | frozenset):
+        return "give a sorted list"
+    if "numpy" in libraries:
+        return "pass its .tolist(), or write it to a file and pass the path"
+    if libraries & {"pandas", "polars", "pyarrow"} or hasattr(kind, "read"):
+        return "write it to a file and pass the path"
+    if hasattr(kind, "_meta") and hasattr(kind, "pk"):  # a model of Django's
+        return "pass its key (.pk), and load it in the task"
+    if hasattr(kind, "__mapper__"):  # a class that SQLAlchemy maps
+        return "pass its primary key, and load it in the task"
+    if hasattr(kind, "__await__"):
+        return "await it first"
+    return "give a list" if hasattr(kind, "__next__") else ""
+
+
 def _entries(item: Any) -> dict[str, Any]:
     if not isinstance(item, dict):
-        kind: str = type(item).__name__
-        raise _Refused(f"the type {kind} is not JSON{'; give a sorted list' if kind in _SETS else ''}")
+        kind: type[Any] = type(item)  # pyright: ignore[reportUnknownVariableType]
+        remedy = _remedy(kind)
+        raise _Refused(f"the type {kind.__name__} is not JSON{remedy and f'; {remedy}'}")
     entries: dict[str, Any] = {}
     for key, value in cast("Mapping[Any, Any]", item).items():
         plain: object = key.value if isinstance(key, Enum) else key

@@ -35,6 +35,7 @@ class TaskOptions(TypedDict, total=False):
     description: str | None
     owner: str
     docs: str
+    check_arguments: bool | None
 
 
 class Outside(Protocol):
