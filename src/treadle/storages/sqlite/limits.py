@@ -216,13 +216,12 @@ def seize(db: Database, name: str, owner: str, ttl: float, fence: int | None, cl
             return Lock(name=name, owner=held[0], fence=held[1], left=left)
     elif held is not None and held[0] != owner and left > 0:
         return Lock(name=name, owner=held[0], fence=held[1], left=left)
-    else:
-        (fence,) = db.execute("update treadle_fence set last = last + 1 returning last").fetchone()
+    own: int = fence or db.execute("update treadle_fence set last = last + 1 returning last").fetchone()[0]
     db.execute(
         "insert or replace into treadle_lock (name, owner, fence, until, boot) values (?, ?, ?, ?, ?)",
-        (name, owner, fence, steady + ttl, boot),
+        (name, owner, own, steady + ttl, boot),
     )
-    return Lock(name=name, owner=owner, fence=fence, left=ttl)
+    return Lock(name=name, owner=owner, fence=own, left=ttl)
 
 
 def locks(db: Database, clock: Clock) -> list[Lock]:
