@@ -74,12 +74,10 @@ class BulkIncomplete(TreadleError):
     """`enqueue_many` of more than 16 MiB failed midway: the jobs of its first pieces are in. `handles` are theirs, in
     order; `__cause__` is what went wrong.
 
-    ```python
-    try:
-        await app.enqueue_many(index.bind(page) for page in pages())
-    except BulkIncomplete as error:
-        print(f"{len(error.handles)} pages are in, then: {error.__cause__}")
-    ```
+    >>> try:
+    ...     handles = app.enqueue_many_sync(send.bind(user) for user in range(3))
+    ... except BulkIncomplete as error:
+    ...     print(f"{len(error.handles)} jobs are in, then: {error.__cause__}")
     """
 
     def __init__(self, message: str, handles: Sequence[Any]) -> None:
