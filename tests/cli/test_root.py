@@ -153,20 +153,26 @@ def _bound(app: object) -> object:
 @pytest.mark.journey
 def test_interrupted_is_130_without_a_word_more(folder: Path) -> None:
     line = [sys.executable, "-m", "treadle.cli", "enqueue", "shop.welcome", "--wait"]
-    ran = subprocess.Popen(line, cwd=folder, stderr=subprocess.PIPE, text=True)
-    assert ran.stderr is not None
-    assert "waiting for its end" in ran.stderr.readline()
-    ran.send_signal(signal.SIGINT)
-    _, said = ran.communicate(timeout=30)
+    with subprocess.Popen(line, cwd=folder, stderr=subprocess.PIPE, text=True) as ran:
+        assert ran.stderr is not None
+        try:
+            assert any("waiting for its end" in said for said in ran.stderr)
+            ran.send_signal(signal.SIGINT)
+            _, said = ran.communicate(timeout=30)
+        finally:
+            ran.kill()
     assert (ran.returncode, said) == (130, "")
 
 
-def test_a_storage_that_cannot_be_reached_is_5(treadle: Treadle, shop: str, folder: Path) -> None:
+def test_a_storage_that_cannot_be_reached_is_5(
+    treadle: Treadle, shop: str, folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for line in (["enqueue", "shop.welcome"], ["db", "migrate"], ["worker", "-A", shop, "-q", "mail"]):
         ran = treadle(*line, "--url", f"sqlite:///{folder}/nowhere/treadle.db")
         assert ran.code == 5, line
         assert "there is no directory" in ran.err
         assert len(ran.err.splitlines()) == 1
+    assert "new database" not in caplog.text
 
 
 @pytest.mark.journey

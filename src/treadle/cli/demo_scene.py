@@ -345,7 +345,7 @@ class Scene:
         await self._until(
             lambda: new in self._live() and (self._pods[new.process.pid].running > 0 or not self._ready())
         )
-        share = "takes its share" if self._pods[new.process.pid].running else "is ready for its share"
+        share = "takes its share" if self._pods[new.process.pid].running else "waits for work"
         self._tell("start", f"{new.name} joins and {share}; nothing to configure")
 
     async def _reminded(self, handle: Handle[Any]) -> None:

@@ -100,9 +100,10 @@ def must_exist(url: str) -> None:
 
 def creation(url: str) -> str:
     """What to say if a command opens this URL and so creates a SQLite file: in a wrong working directory that is a
-    new, empty one, which no worker serves. Empty if the file is there; to be asked before the storage is opened."""
+    new, empty one, which no worker serves. Empty if the file is there, or cannot be made because its directory is not;
+    to be asked before the storage is opened."""
     path = sqlite_path(url)
-    if path is None or path.exists():
+    if path is None or path.exists() or not path.absolute().parent.is_dir():
         return ""
     return f"new database {path.absolute()}: no file was there (TREADLE_URL or --url names another one)"
 

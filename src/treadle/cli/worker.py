@@ -108,10 +108,12 @@ def _check_only_services(config: Config, burst: bool, leads: bool) -> None:
 
 
 def _serve(call: Invocation, config: Config, burst: bool, web: str | None, leads: bool) -> NoReturn:
+    from ..runtime import loops
     from ..runtime.main import run_worker
     from . import logs
 
     app = target.load_app(config)
+    loops.maker(config.loop)  # one that is missing is said before the log names a database that is never made
     logs.configure(config.log_level, config.log_format)
     if created := target.creation(app.url):
         logging.getLogger("treadle.main").info("%s", created)
