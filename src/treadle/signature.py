@@ -86,6 +86,8 @@ class Signature:
         # How many arguments are enough if all are positional; more than there are places if that cannot be.
         self._enough = len(self._required) if self._required <= {*self._positional} else len(parameters) + 1
         self._plan: _Plan | None = None
+        # Where every parameter says a type: what needs no further look. Empty: look closer.
+        self._quick: tuple[tuple[str, frozenset[type]], ...] = ()
         self._is_looked_for_again = False
         self._has_warned = False
 
@@ -164,6 +166,12 @@ class Signature:
     def encode(self, arguments: Mapping[str, object]) -> str:
         """Arguments by name as they are stored. PayloadError, with the argument's name and never its value, if they
         cannot be, or do not fit their annotations."""
+        for name, kinds in self._quick:
+            if type(arguments.get(name, _ABSENT)) not in kinds:
+                break
+        else:
+            if self._quick:
+                return payload.encode_arguments(arguments)
         plan = self._plan or self._planned()
         text = payload.encode_arguments(arguments, on_rich=None if self._has_warned else self._warn)
         unsure = [check for check in plan.given if type(arguments.get(check.name, _ABSENT)) not in check.given]
@@ -186,6 +194,7 @@ class Signature:
     def forget(self) -> None:
         """Read the annotations anew, and ask again whether to check: the task was included elsewhere."""
         self._plan = None
+        self._quick = ()
 
     def _converted(self, check: _Check, value: Any) -> Any:
         try:
@@ -222,6 +231,7 @@ class Signature:
         plan = _Plan(read if checks else (), read, is_open, converter_of(returned, checked=False))
         if self._is_looked_for_again or inspect.Parameter.empty not in annotations.values():
             self._plan = plan
+            self._quick = () if plan.open else tuple((check.name, check.given) for check in plan.given)
         self._is_looked_for_again = True
         return plan
 

@@ -1,6 +1,6 @@
 """What people mean who know another system: a word of Celery, Dramatiq, RQ or Huey, and how Treadle says it.
 
-Looked up when a call has failed already, by whoever words the error; nothing here is loaded before.
+Looked up when a call has failed already, by the code that words the error.
 """
 
 from __future__ import annotations
@@ -144,8 +144,6 @@ ATTRIBUTES: Final[Mapping[str, Mapping[str, str]]] = {
         "si": "task.bind(…)",
         "subtask": "task.bind(…)",
         "map": "app.enqueue_many(task.bind(each) for each in …)",
-        "retry": 'raise RetryAfter("10s") in the task',
-        "options": "task.using(…)",
     },
     "app": {
         "send_task": 'app.enqueue("module.task", {"name": value})',
