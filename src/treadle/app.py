@@ -109,6 +109,7 @@ _NOT_SHOWN: Final = frozenset(
         "lived",
         "make_pod",
         "origin",
+        "queues_of_tasks",
         "retry_of",
         "seeds",
         "stack_of",
@@ -810,7 +811,7 @@ class App(Registry, Watching):
         if queues is None and self.config.queues:
             found = {each.name: each.slots for each in self.config.queues}
         elif queues is None:
-            found = dict.fromkeys(sorted({name for task in self.tasks.values() for name in self._queues_of(task)}))
+            found = dict.fromkeys(self.queues_of_tasks())
         else:
             found = _queue_list(queues)
         if not found:
@@ -823,6 +824,10 @@ class App(Registry, Watching):
             if count < 1:
                 raise ConfigError(f"queue {name} must have 1 slot or more, not {count}")
         return served
+
+    def queues_of_tasks(self) -> list[str]:
+        """The names of all queues that its tasks use."""
+        return sorted({name for task in self.tasks.values() for name in self._queues_of(task)})
 
     def _queues_of(self, task: Task[..., Any]) -> Iterable[str]:
         return task.options.partitions or (self.client.queue_of(task),)

@@ -13,8 +13,9 @@ import pytest
 
 from treadle import App
 from treadle.config import Limits, Timing
+from treadle.core.switching import SHORTEST, interval
 from treadle.executors.thread import ThreadExecutor
-from treadle.runtime.main import SWITCH_INTERVAL
+from treadle.runtime import main
 from treadle.runtime.pod import Pod
 
 pytestmark = pytest.mark.anyio
@@ -112,7 +113,7 @@ async def test_one_thread_that_never_returns_does_not_end_a_worker_of_one_slot(a
 def like_a_worker() -> Iterator[None]:
     """`treadle worker` sets the switch interval; a host that embeds a pod is told to."""
     before = sys.getswitchinterval()
-    sys.setswitchinterval(SWITCH_INTERVAL)
+    sys.setswitchinterval(SHORTEST)
     yield
     sys.setswitchinterval(before)
 
@@ -151,3 +152,41 @@ async def test_beats_and_the_loop_go_on_beside_100_busy_threads(app: App) -> Non
                 assert (pod.id, len(pod.roster)) == (first, 100)  # it was never declared lost
             finally:
                 over.set()
+
+
+@pytest.mark.usefixtures("like_a_worker")
+async def test_threads_that_compute_keep_the_interpreter_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each thread that waits for the interpreter wakes once per interval, and at the shortest one fifty threads that
+    compute were slower than six. The clocks are the test's own: on a busy machine nothing computes at full speed."""
+
+    class Clocks:
+        def __init__(self) -> None:
+            self.at = 0.0
+            self.share = 0.0
+            self.used = 0.0
+
+        def monotonic(self) -> float:
+            self.at += 1.0
+            return self.at
+
+        def process_time(self) -> float:
+            self.used += self.share
+            return self.used
+
+        def thread_time(self) -> float:
+            return 0.0
+
+    class Pod:
+        busy_threads = 50
+
+    clocks, pod = Clocks(), Pod()
+    monkeypatch.setattr(main, "time", clocks)
+    monkeypatch.setattr(main, "SWITCH_EVERY", 0.0)
+    following = asyncio.create_task(main._follow_threads(pod))  # type: ignore[arg-type]
+    try:
+        clocks.share = 0.9
+        await until(lambda: sys.getswitchinterval() == pytest.approx(interval(50, 0.9)))
+        clocks.share = 0.1  # they wait: the loop and the Heart come first again
+        await until(lambda: sys.getswitchinterval() == pytest.approx(SHORTEST))
+    finally:
+        following.cancel()

@@ -83,7 +83,8 @@ def worker(
         _check_only_services(config, burst, leads)
         config = msgspec.structs.replace(config, queues=())
     elif not config.queues:
-        raise ConfigError("no queues to serve: name them with -q mail:20,default, TREADLE_QUEUES, or in treadle.toml")
+        known = ",".join(target.load_app(config).queues_of_tasks()) or "mail:20,default"
+        raise ConfigError(f"no queues to serve: name them with -q {known}, TREADLE_QUEUES, or in treadle.toml")
     if "worker" in config.disable:
         call.out.say(f"the worker is switched off (disable, {config.sources['disable']})")
         return DONE

@@ -31,10 +31,10 @@ class ThreadExecutor:
         self.size = size  # a thread is started when a call finds none idle
         self._work: queue.SimpleQueue[_Work | None] = queue.SimpleQueue()
         self._threads = 0
-        self._busy = 0  # counted on the loop's side, so that a place is taken the moment it is given
+        self.busy = 0  # counted on the loop's side, so that a place is taken the moment it is given
 
     def places(self) -> int | None:
-        return self.size - self._busy
+        return self.size - self.busy
 
     async def start(self) -> None:
         pass
@@ -52,11 +52,11 @@ class ThreadExecutor:
                 error = caught
             _answer(loop, self, answer, value, error)
 
-        if self._threads <= self._busy:
+        if self._threads <= self.busy:
             name = f"treadle-thread-{self._threads + 1}"
             threading.Thread(target=_serve, args=(self._work,), name=name, daemon=True).start()
             self._threads += 1
-        self._busy += 1
+        self.busy += 1
         self._work.put(work)
         value, error = await asyncio.shield(answer)
         if error is not None:
@@ -71,7 +71,7 @@ class ThreadExecutor:
         self._work = queue.SimpleQueue()
 
     def returned(self, answer: asyncio.Future[Any], value: Any, error: BaseException | None) -> None:
-        self._busy -= 1
+        self.busy -= 1
         if not answer.done():
             answer.set_result((value, error))
 

@@ -14,11 +14,13 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from ..config import Limits, Timing
+from ..core import switching
 from ..core.errors import StorageUnavailable
 from . import loops
 from .pod import Pod
@@ -35,7 +37,7 @@ EXIT_UNCLEAN: Final = 75
 
 LAST_WORDS: Final = 2.0  # seconds that the log and the streams may take in the end
 
-SWITCH_INTERVAL: Final = 0.0001
+SWITCH_EVERY: Final = 0.25  # seconds between two looks at what the threads do
 START_PATIENCE: Final = 30.0
 LOOK_AGAIN: Final = 0.1
 LONGEST_PAUSE: Final = 2.0
@@ -81,7 +83,7 @@ def run_worker(
     """Be a worker process to the end. What is wrong before the pod has started is raised; after that it exits."""
     # Beside a busy event loop a thread can wait for seconds to get the interpreter back: the loop's own short releases
     # keep resetting the 5 ms timer. The Heart and the storage's threads must not wait so long.
-    sys.setswitchinterval(SWITCH_INTERVAL)
+    sys.setswitchinterval(switching.SHORTEST)
     loops.calm_collector()
     # Before the storage is opened: "starting" is an answer too. It ends with the process.
     server = None if health is None else _answer_on(*health)
@@ -186,9 +188,24 @@ async def serve(
     if health is not None:
         health.watch(pod)
     if await _patiently("start the pod", pod.start, signals):
+        follow = asyncio.create_task(_follow_threads(pod), name="switch interval")
         await _first(signals.asked.wait(), pod.ordered_off.wait(), *([_nothing_due(pod)] if burst else []))
         await pod.stop()
+        follow.cancel()
     return EXIT_BUG if pod.broken else EXIT_DONE if pod.clean else EXIT_UNCLEAN
+
+
+async def _follow_threads(pod: Pod) -> None:
+    """Let threads keep the interpreter for longer while many of them compute. On the pod's loop."""
+    all_threads, own, at = time.process_time(), time.thread_time(), time.monotonic()
+    while True:
+        await asyncio.sleep(SWITCH_EVERY)
+        before = at, all_threads - own
+        all_threads, own, at = time.process_time(), time.thread_time(), time.monotonic()
+        used = (all_threads - own - before[1]) / max(at - before[0], SWITCH_EVERY)
+        wanted = switching.interval(pod.busy_threads, used)
+        if wanted != sys.getswitchinterval():
+            sys.setswitchinterval(wanted)
 
 
 async def _nothing_due(pod: Pod) -> None:

@@ -228,6 +228,12 @@ class Pod:
         return size if self.limits.threads is not None else min(size, self.roster.slots)
 
     @property
+    def busy_threads(self) -> int:
+        """Threads with a plain function, those included whose run was given up."""
+        busy: int = getattr(self._executors.get("thread"), "busy", 0)
+        return busy
+
+    @property
     def children(self) -> int:
         """Child processes that run its calls. From any thread."""
         return sum(getattr(executor, "children", 0) for executor in self._all_executors())
