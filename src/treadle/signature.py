@@ -189,7 +189,7 @@ class Signature:
         try:
             return converter(value)
         except Exception as error:
-            raise _refusal("result", "the result", error) from None
+            raise _refusal("result", self._task, error) from None
 
     def forget(self) -> None:
         """Read the annotations anew, and ask again whether to check: the task was included elsewhere."""
@@ -203,7 +203,7 @@ class Signature:
             default = self._signature.parameters[check.name].default
             if default is not inspect.Parameter.empty and _is_stored_as(default, value):
                 return default
-            raise _refusal(check.name, f"argument {check.name!r} of {self._task}", error) from None
+            raise _refusal(check.name, self._task, error) from None
 
     def _warn(self, name: str, kind: str) -> None:
         """A caller gave a value that JSON has no word for."""
@@ -379,7 +379,7 @@ def _made(kind: Any, value: Any) -> Any:
 _PLACE: Final = re.compile(r" - at `(?:key` in `)?\$(.*)`$")
 
 
-def _refusal(name: str, subject: str, error: Exception) -> PayloadError:
+def _refusal(name: str, task: str, error: Exception) -> PayloadError:
     """What is wrong with a value that does not fit, without the value."""
     said, cause = str(error), error.__cause__ or error
     path = name + (place[1] if (place := _PLACE.search(said)) else "")
@@ -389,7 +389,7 @@ def _refusal(name: str, subject: str, error: Exception) -> PayloadError:
         words = "not one of the values that it may have"
     else:
         words = said[:1].lower() + _PLACE.sub("", said)[1:].replace("`", "")
-    return PayloadError(f"{subject} does not fit: {words}", path)
+    return PayloadError(f"does not fit {task}: {words}", path)
 
 
 def _is_stored_as(default: object, value: Any) -> bool:

@@ -72,7 +72,7 @@ def enqueue(
 
     async def ask() -> Handle[Any]:
         try:
-            return await app.enqueue(task, given_args, **given)
+            return await _as_value_or_text(lambda: app.enqueue(task, given_args, **given), given_args, arguments)
         except (TypeError, ValueError) as error:  # arguments or options that do not fit
             raise click.UsageError(str(error)) from error
 
@@ -154,6 +154,23 @@ def read_arguments(arguments: Sequence[str]) -> dict[str, Any]:
             raise click.UsageError(f"{name} is given twice")
         found[name] = _value(name, text)
     return found
+
+
+async def _as_value_or_text(
+    enqueue: Callable[[], Awaitable[Handle[Any]]], given: dict[str, Any], arguments: Sequence[str]
+) -> Handle[Any]:
+    """Enqueue; where a value such as `zip=10115` does not fit, its text does for a parameter that is a `str`."""
+    try:
+        return await enqueue()
+    except PayloadError as error:
+        text = dict(each.split("=", 1) for each in arguments if "=" in each).get(error.path)
+        if text is None or given.get(error.path) == text:
+            raise
+        given[error.path] = text
+        try:
+            return await _as_value_or_text(enqueue, given, arguments)
+        except PayloadError as other:
+            raise (error if other.path == error.path else other) from None
 
 
 def _value(name: str, text: str) -> Any:
