@@ -123,6 +123,25 @@ class LiveTimeout(Cases):
             assert jobs[new.id].timeout == timeout
             assert near((await look(storage, new.id)).deadline, clock.now() + timeout)
 
+    async def test_a_job_that_nothing_gives_a_timeout_has_no_deadline(self, storage: Storage, clock: FakeClock) -> None:
+        """PostgreSQL's `least` passes over nulls: where a queue of the claim had a live timeout or aging, such a job's
+        row had a deadline 1e9 seconds away."""
+        pod = await a_live_pod(storage)
+        await edit(storage, timeout=20.0)
+        await edit(storage, "aged", aging=60.0)
+        live, pinned = a_job(), a_job(pinned=True, max_attempts=2)
+        other, aged = a_job(queue="other"), a_job(queue="aged")
+        long = a_job(queue="aged", timeout=2e9)
+        await put(storage, live, pinned, other, aged, long)
+        jobs = {job.id: job for job in await take(storage, pod, want(), want("other"), want("aged"))}
+        assert len(jobs) == 5
+        assert near(jobs[live.id].deadline, clock.now() + 20.0)
+        assert near((await look(storage, live.id)).deadline, clock.now() + 20.0)
+        for new in (pinned, other, aged):
+            assert (jobs[new.id].timeout, jobs[new.id].deadline) == (None, None)
+            assert (await look(storage, new.id)).deadline is None
+        assert (await look(storage, long.id)).deadline is not None
+
     async def test_a_queues_timeout_may_be_no_timeout(self, storage: Storage) -> None:
         pod = await a_live_pod(storage)
         await edit(storage, timeout=NO_TIMEOUT)
