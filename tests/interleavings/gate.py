@@ -6,7 +6,7 @@ two, because the server too has an instant between carrying it out and committin
 locks, or passes over them.
 
 A side whose statement waits for the other's lock is found by `pg_blocking_pids`, and the other goes on. If both wait,
-that is a deadlock.
+that is a deadlock. A lock of anybody else (a vacuum, another test) is waited for.
 """
 
 from __future__ import annotations

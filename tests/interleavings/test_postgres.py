@@ -6,10 +6,12 @@ verb after the other.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Iterator
 from typing import Any
 
+import asyncpg  # type: ignore[import-untyped]
 import pytest
 
 from tests.storages.test_postgres_agrees import rounded
@@ -171,3 +173,30 @@ def test_a_bad_verb_is_found(verb: Any, found: str, staged: Staged, monkeypatch:
     with pytest.raises(AssertionError, match=found) as caught:
         staged.runner.run(search.run(None))
     assert isinstance(caught.value, Deadlock) == (verb is crossing)
+
+
+def test_a_lock_that_neither_side_holds_is_waited_for(staged: Staged) -> None:
+    """A session beside the two, such as a vacuum, held up the only side that was left: that was told as a deadlock."""
+    stage, gate = staged.stage, staged.stage.gates[LEFT]
+
+    def talk() -> Talk[None]:
+        yield "select 1 from treadle.queue where name = $1 for update", ("mail",)
+
+    async def run() -> None:
+        vacuum = await asyncpg.connect(stage.url)
+        storage: Any = stage.storages[LEFT]
+        gate.start(storage._slowly(talk))
+        try:
+            await vacuum.execute(f'begin; lock table "{stage.schema}".queue in access exclusive mode')
+            assert not await gate.settle(stage._is_blocked)
+            gate.let_through()
+            while vacuum.get_server_pid() not in await stage._watch.fetchval("select pg_blocking_pids($1)", gate.pid):
+                await asyncio.sleep(0.001)
+            assert not await stage._is_blocked(gate.pid)
+        finally:
+            await vacuum.close()
+            gate.closed = False
+            gate.let_through()
+            await asyncio.gather(*filter(None, [gate.task]))
+
+    staged.runner.run(run())
