@@ -141,7 +141,6 @@ class Abandoned(Struct, frozen=True):
     job: Job
     why: Literal["gone", "lease", "deadline", "answer"]
     label: str  # the pod's, for people
-    now: float = 0.0  # the storage's clock
     beat_at: float | None = None  # when the pod was last heard of, where that is known
 
 

@@ -20,13 +20,14 @@ def test_a_task_that_blocks_the_loop_beyond_the_lease_keeps_it_and_is_named(stag
 
 
 def test_a_loop_blocked_for_ever_ends_the_worker_and_its_jobs_are_rescued(stage: Stage) -> None:
-    """F2, R21. Beyond the longest deadline among its runs and a grace, the Heart gives up: exit code 70."""
+    """F2, R21. Beyond the longest deadline among its runs and a grace, the Heart gives up: exit code 70. The grace is
+    longer than a beat, so the worker is heard of after the deadline."""
     short = act.using(timeout="1s")
     ids = stage.enqueue(
         *(short.bind("gate", gate="never", until_attempt=1) for _ in range(2)),
         short.bind("block for ever", gate="never", until_attempt=1),
     )
-    worker = stage.start(overdue=1.0)
+    worker = stage.start()
     stage.wait(stage.began(*ids), "they run")
     assert worker.exit_code() == 70
     assert "time.sleep(0.01)" in worker.log or "is_open(gate)" in worker.log

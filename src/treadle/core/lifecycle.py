@@ -223,8 +223,8 @@ def resolved(job: Job, change: Change) -> Job:
 
 def rescue(job: Job, label: str, live: RetryOverride | None = None, heard: float | None = None) -> Change:
     """A running job whose pod has no live lease. The charge is kept, and the crash is counted: a job that takes three
-    pods with it is poison. `heard` is how long the pod may have lived: a run whose deadline had passed by then has
-    blocked it, as far as anybody can tell, and is told as a timeout."""
+    pods with it is poison. `heard` is when the pod was last known alive: a run whose deadline had passed by then is
+    told as a timeout. (A pod whose loop is blocked beats on until the grace after the longest deadline is over.)"""
     crashes = job.crashes + 1
     if heard is not None and job.deadline is not None and job.deadline <= heard:
         lost = _entry(job, "timeout", f"ran past its deadline, and pod {label} is gone; it was attempt {job.attempt}")

@@ -541,9 +541,9 @@ class MemoryStorage(
                 label, beat_at = (str(job.pod), None) if pod is None else (pod.card.label, pod.beat_at)
                 if not self._is_live(job.pod or ""):
                     why: Literal["gone", "lease"] = "gone" if self._is_gone(job.pod or "") else "lease"
-                    found.append(Abandoned(job, why, label, now, beat_at))
+                    found.append(Abandoned(job, why, label, beat_at))
                 elif job.deadline is not None and job.deadline + overdue < now:
-                    found.append(Abandoned(job, "deadline", label, now, beat_at))
+                    found.append(Abandoned(job, "deadline", label, beat_at))
             return found
 
     def _is_gone(self, pod: str) -> bool:

@@ -146,10 +146,7 @@ class Rescuer:
         if abandoned.why == "deadline":
             change = lifecycle.expire(abandoned.job, self._chance.random(), live)
         else:
-            # A pod that lived on would have beaten again: nobody knows at which moment in between it was lost.
-            beat_at = abandoned.beat_at
-            heard = None if beat_at is None else min(abandoned.now, beat_at + self._timing.beat)
-            change = lifecycle.rescue(abandoned.job, abandoned.label, live, heard)
+            change = lifecycle.rescue(abandoned.job, abandoned.label, live, abandoned.beat_at)
         return self._declared(change, abandoned.job)
 
 

@@ -189,19 +189,19 @@ def abandoned(limit: int, overdue: float, time: Time, *, thorough: bool, lanes: 
     ((small,),) = yield f"select pg_relation_size('treadle.job') < {SMALL_FOR_SCANS}", ()
     if not (suspects or small or thorough):
         found = yield _OVERDUE, (time[0], overdue, limit)
-        return [Abandoned(rows.job_of(row[:-3]), "deadline", *_told(row[-3:], str(row[18]))) for row in found]
+        return [Abandoned(rows.job_of(row[:-2]), "deadline", *_told(row[-2:], str(row[18]))) for row in found]
     found = yield _ABANDONED, (*time, overdue, limit)
-    answers = [Abandoned(rows.job_of(row[:-4]), row[-1], *_told(row[-4:-1], str(row[18]))) for row in found]
+    answers = [Abandoned(rows.job_of(row[:-3]), row[-1], *_told(row[-3:-1], str(row[18]))) for row in found]
     left = {each.job.pod for each in answers}
     if len(found) < limit:
         yield from _sweep([id for id, _, _, settled, _ in suspects if settled and id not in left], time)
     return answers
 
 
-def _told(row: Sequence[Any], otherwise: str) -> tuple[str, float, float | None]:
-    """The pod's label, the clock, and when the pod was last heard of."""
-    card, now, beat_at = row
-    return rows.card_of(card).label if card else otherwise, now, beat_at
+def _told(row: Sequence[Any], otherwise: str) -> tuple[str, float | None]:
+    """The pod's label, and when the pod was last heard of."""
+    card, beat_at = row
+    return rows.card_of(card).label if card else otherwise, beat_at
 
 
 def _sweep(pods: list[str], time: Time) -> Talk[None]:

@@ -107,9 +107,7 @@ def abandoned(db: Database, limit: int, overdue: float, clock: Clock) -> list[Ab
     found = db.execute(statement("abandoned"), (rows.json_text(sorted(live)), overdue, now, limit)).fetchall()
     jobs = (rows.job_of(row, now, rows.all_errors(db, row[0]) if row[-1] else ()) for row in found)
     return [
-        Abandoned(
-            job, _why(job.pod, live, here), labels.get(job.pod or "", str(job.pod)), now, beats.get(job.pod or "")
-        )
+        Abandoned(job, _why(job.pod, live, here), labels.get(job.pod or "", str(job.pod)), beats.get(job.pod or ""))
         for job in jobs
         if job is not None
     ]

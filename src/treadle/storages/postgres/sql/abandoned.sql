@@ -2,7 +2,6 @@
 select
     {job},
     pod.card,
-    date_part('epoch', {now}),
     date_part('epoch', pod.beat_at),
     case
         when pod.id is null or pod.lost or pod.gone or pod.boot <> $3::text then 'gone'

@@ -2,7 +2,6 @@
 select
     {job},
     pod.card,
-    date_part('epoch', {now}),
     date_part('epoch', pod.beat_at)
 from treadle.run as run
 join treadle.job as job on job.id = run.job_id and job.token = run.token
