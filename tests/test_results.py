@@ -95,8 +95,9 @@ def test_without_a_loop_it_is_the_same_error(jobs: Jobs) -> None:
         handle.result_sync()
 
 
-async def test_the_page_and_the_api_show_why(tmp_path: Path) -> None:
-    """The page showed `null` under Result."""
+async def test_the_page_and_the_api_show_why(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The page showed `null` under Result. The log of a worker without hooks, which settles its finishes all at once,
+    says it too."""
     app = App(f"sqlite:///{tmp_path}/app.db")
 
     @app.task(name="unkept")
@@ -108,6 +109,7 @@ async def test_the_page_and_the_api_show_why(tmp_path: Path) -> None:
         async with app.worker():
             with pytest.raises(ResultNotKept):
                 await handle.result(timeout=30)
+        assert f"unkept {handle.id} succeeded: result not kept" in caplog.text
         web = Dashboard(app, access=lambda _: Access("ann", "admin"))
         async with client(web) as http:
             page = (await http.get(f"/jobs/{handle.id}")).text

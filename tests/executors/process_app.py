@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from treadle import App, Cancel, Context, Fail, Retry, RetryAfter, Snooze, Throttle, Wait
+from treadle import App, Cancel, Context, Fail, ResultTimeout, Retry, RetryAfter, Snooze, Throttle, Wait
 
 
 @asynccontextmanager
@@ -167,6 +167,13 @@ def do(ctx: Context, what: str, word: str) -> Any:
                 ctx.log.info("token %s", token)
                 raise Wait(token)
             return ctx.answer_sync()
+        case "own queue":
+            handle = ctx.enqueue_sync(double.using(queue="alone").bind(1))
+            try:
+                handle.result_sync(timeout=0)
+            except ResultTimeout as error:
+                handle.cancel_sync()
+                return str(error)
         case "enqueue by the app":
             double.enqueue_sync(1)
         case "state":

@@ -43,7 +43,7 @@ class Stage:
         loop = asyncio.get_running_loop()
         self._stop = lambda: loop.call_soon_threadsafe(stop.set)
         try:
-            async with app.worker(["default", "cool"], timing=TIMING, limits=Limits(children=2)) as self.pod:
+            async with app.worker(["default", "cool", "alone"], timing=TIMING, limits=Limits(children=2)) as self.pod:
                 self._started.set()
                 await stop.wait()
         except BaseException as error:
@@ -147,6 +147,17 @@ def test_an_answer_from_outside_reaches_a_child(stage: Stage, caplog: pytest.Log
     (token,) = [each for record in caplog.records if (each := record.getMessage()).startswith("token ")]
     assert app.answers.give_sync(token.split()[1], {"paid": True}) == "won"
     assert handle.result_sync(SOON) == {"paid": True}
+
+
+def test_a_run_in_a_child_that_waits_for_its_own_full_queue_is_told_so(stage: Stage) -> None:
+    """The child's ask is answered by a task of the pod that serves many runs: it does not know by itself which of them
+    waits."""
+    app.queues.set_sync("alone", max_workers=1)
+    first = act.using(queue="alone").enqueue_sync("own queue")  # the context of a child's first run stays with it
+    second = act.using(queue="alone").enqueue_sync("own queue")
+    for handle in (first, second):
+        assert f"job {handle.id} (" in (text := handle.result_sync(SOON)), text
+        assert "waits for it in a slot of the same queue alone" in text
 
 
 def test_a_storage_in_memory_cannot_be_had_in_a_child_and_says_so(stage: Stage) -> None:
