@@ -42,6 +42,7 @@ from .broker import Broker
 from .context import Call, CancelAnswer, EnqueueOutcome, Handle, Options, current_job
 from .core import bulk, ids, lifecycle, names, unique
 from .core import limit as limiting
+from .core.audit import of_job
 from .core.duration import Duration, seconds, words
 from .core.errors import (
     BulkIncomplete,
@@ -496,46 +497,51 @@ class Client(Replying):
             pause = await rest(ended, pause)
         return job
 
-    async def cancel(self, job_id: str, *, within: object = None, by: str | None = None) -> CancelAnswer:
+    async def cancel(
+        self, job_id: str, *, within: object = None, by: str | None = None, reason: str | None = None
+    ) -> CancelAnswer:
         """Cancel what has not started, ask what runs. With `within`, it holds if the caller commits."""
         if within is not None:
-            return await _cancel_borrowed_async(await self._storage_within(), job_id, within)
+            return await _cancel_borrowed_async(await self._storage_within(), job_id, within, by, reason)
         try:
-            _, change, _ = await self.change(job_id, lifecycle.cancel, by=by)
+            _, change, _ = await self.change(job_id, lifecycle.cancel, "cancel", by=by, reason=reason)
         except JobNotFound:
             return "not found"
         return _cancel_answer(change)
 
-    def cancel_sync(self, job_id: str, *, within: object = None, by: str | None = None) -> CancelAnswer:
+    def cancel_sync(
+        self, job_id: str, *, within: object = None, by: str | None = None, reason: str | None = None
+    ) -> CancelAnswer:
         if within is not None:
-            return _cancel_borrowed(self._storage_within_sync(), job_id, within)
-        return self.run_sync(self.cancel(job_id, by=by))
+            return _cancel_borrowed(self._storage_within_sync(), job_id, within, by, reason)
+        return self.run_sync(self.cancel(job_id, by=by, reason=reason))
 
     async def change(
-        self, job_id: str, decide: Callable[[Job], Change | None], *, by: str | None = None
+        self,
+        job_id: str,
+        decide: Callable[[Job], Change | None],
+        act: str,
+        *,
+        by: str | None = None,
+        reason: str | None = None,
     ) -> tuple[Job, Change | None, Applied | None]:
         """Read a job, ask the core, write its Change; when somebody was faster, look again.
 
-        Answers with the job as it was, and what was written; (job, None, None) if there is nothing to do.
+        The Change carries its lines for the timeline and the audit: they are written with it or not at all, so that a
+        crash leaves no act without a name, and no name without its act. Answers with the job as it was, and what was
+        written; (job, None, None) if there is nothing to do.
         """
         for _ in range(MOST_ROUNDS):
             job = await self.get(job_id)
-            change = decide(job)
+            change = _signed(job, decide(job), act, by, reason)
             if change is None:
                 return job, None, None
             applied = await self._apply(change)
             if applied.accepted:
-                await self._record(job, change, by)
                 return job, change, applied
             if applied.error is not None:
                 raise Conflict(f"job {job_id}: {applied.error}")
         raise Conflict(f"job {job_id} changes faster than it can be changed; try again")
-
-    async def _record(self, job: Job, change: Change, by: str | None) -> None:
-        """A line for the job's timeline, where its row forgets what was done to it. What was done stands without it."""
-        line = of_change(job, change, id=new_id(), by=by)
-        if line is not None:
-            await self._write_down(line)
 
     async def _write_down(self, line: Event) -> None:
         line = line if line.id else msgspec.structs.replace(line, id=new_id())
@@ -671,25 +677,38 @@ def _cancel_answer(change: Change | None) -> CancelAnswer:
     return "asked" if change.to is State.RUNNING else "cancelled"
 
 
-async def _cancel_borrowed_async(storage: Storage, job_id: str, within: object) -> CancelAnswer:
+def _signed(job: Job, change: Change | None, act: str, by: str | None, reason: str | None) -> Change | None:
+    """The Change with its line for the job's timeline, where the row forgets what was done to it, and for the audit."""
+    if change is None:
+        return None
+    return replace(
+        change,
+        event=of_change(job, change, id=new_id(), by=by),
+        line=of_job(job, change, act, id=new_id(), by=by, reason=reason),
+    )
+
+
+async def _cancel_borrowed_async(
+    storage: Storage, job_id: str, within: object, by: str | None, reason: str | None
+) -> CancelAnswer:
     borrowed = storage.borrow_async(within)
     for _ in range(MOST_ROUNDS):
         found = await borrowed.get((job_id,))
         if not found:
             return "not found"
-        change = lifecycle.cancel(found[0])
+        change = _signed(found[0], lifecycle.cancel(found[0]), "cancel", by, reason)
         if change is None or (await borrowed.apply((change,)))[0].accepted:
             return _cancel_answer(change)
     raise Conflict(f"job {job_id} changes faster than it can be cancelled; try again")
 
 
-def _cancel_borrowed(storage: Storage, job_id: str, within: object) -> CancelAnswer:
+def _cancel_borrowed(storage: Storage, job_id: str, within: object, by: str | None, reason: str | None) -> CancelAnswer:
     borrowed = storage.borrow(within)
     for _ in range(MOST_ROUNDS):
         found = borrowed.get((job_id,))
         if not found:
             return "not found"
-        change = lifecycle.cancel(found[0])
+        change = _signed(found[0], lifecycle.cancel(found[0]), "cancel", by, reason)
         if change is None or borrowed.apply((change,))[0].accepted:
             return _cancel_answer(change)
     raise Conflict(f"job {job_id} changes faster than it can be cancelled; try again")

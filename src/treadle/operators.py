@@ -112,11 +112,11 @@ class Jobs:
         self, job_id: str, *, within: object = None, by: str | None = None, reason: str | None = None
     ) -> CancelAnswer:
         """Cancel what has not started, ask what runs. `within` makes it part of the caller's transaction. With `by`,
-        here and in the verbs below, the act stands in the job's timeline and, with the `reason`, in the audit."""
-        said = await self._client.cancel(job_id, within=within, by=by)
-        if said in ("cancelled", "asked"):
-            await self._note("cancel", job_id, by, reason, said)
-        return said
+        here and in the verbs below, the act stands in the job's timeline and, with the `reason`, in the audit: both
+        are written in the transaction of the act."""
+        if reason is not None:
+            names.check_reason(reason)
+        return await self._client.cancel(job_id, within=within, by=by, reason=reason)
 
     async def revive(
         self,
@@ -220,15 +220,17 @@ class Jobs:
         line = AuditLine(id=new_id(), act="jobs.unmute", subject=cause, by=by, reason=reason)
         return await self._client.ask(lambda storage: storage.unmute(cause, line=line))
 
-    async def remove(self, job_id: str, *, by: str | None = None, reason: str | None = None) -> RemoveAnswer:
-        """Forget an ended job. One that is alive is cancelled instead, and the answer says so; JobNotFound."""
-        _, change, _ = await self._client.change(
-            job_id, lambda job: lifecycle.remove(job) or lifecycle.cancel(job), by=by
-        )
-        assert change is not None  # a job is ended, or can be cancelled
-        said: RemoveAnswer = "removed" if change.remove else "asked" if change.to is State.RUNNING else "cancelled"
-        await self._note("delete", job_id, by, reason, said)
-        return said
+    async def remove(
+        self, job_id: str, *, only_ended: bool = False, by: str | None = None, reason: str | None = None
+    ) -> RemoveAnswer:
+        """Forget an ended job. One that is alive is cancelled instead, and the answer says so; with `only_ended`, it is
+        left alone: Conflict, also for a job that was revived after the caller saw its end. JobNotFound."""
+
+        def decide(job: Job) -> Change | None:
+            return lifecycle.remove(job) or (None if only_ended else lifecycle.cancel(job))
+
+        change = await self._change("delete", job_id, decide, "cancel it first", by, reason)
+        return "removed" if change.remove else "asked" if change.to is State.RUNNING else "cancelled"
 
     async def _change(
         self,
@@ -238,17 +240,13 @@ class Jobs:
         rule: str,
         by: str | None,
         reason: str | None,
-    ) -> None:
-        job, change, _ = await self._client.change(job_id, decide, by=by)
+    ) -> Change:
+        if reason is not None:
+            names.check_reason(reason)
+        job, change, _ = await self._client.change(job_id, decide, act, by=by, reason=reason)
         if change is None:
             raise Conflict(f"job {job_id} is {job.state}: {rule}")
-        await self._note(act, job_id, by, reason, f"{job.state} → {change.to}" if job.state is not change.to else "")
-
-    async def _note(self, act: str, job_id: str, by: str | None, reason: str | None, detail: str) -> None:
-        """A line in the audit, if somebody is named: what programs do to their own jobs is not told."""
-        if by is not None:
-            line = AuditLine(id=new_id(), act=f"jobs.{act}", subject=job_id, by=by, reason=reason, detail=detail)
-            await self._client.ask(lambda storage: storage.note((line,)))
+        return change
 
     def get_sync(self, job_id: str) -> JobView:
         return self._client.run_sync(self.get(job_id))
@@ -276,7 +274,7 @@ class Jobs:
         return (
             self._client.run_sync(self.cancel(job_id, by=by, reason=reason))
             if within is None
-            else self._client.cancel_sync(job_id, within=within, by=by)
+            else self._client.cancel_sync(job_id, within=within, by=by, reason=reason)
         )
 
     def revive_sync(
@@ -331,8 +329,10 @@ class Jobs:
     def unmute_sync(self, cause: str, *, by: str | None = None, reason: str | None = None) -> bool:
         return self._client.run_sync(self.unmute(cause, by=by, reason=reason))
 
-    def remove_sync(self, job_id: str, *, by: str | None = None, reason: str | None = None) -> RemoveAnswer:
-        return self._client.run_sync(self.remove(job_id, by=by, reason=reason))
+    def remove_sync(
+        self, job_id: str, *, only_ended: bool = False, by: str | None = None, reason: str | None = None
+    ) -> RemoveAnswer:
+        return self._client.run_sync(self.remove(job_id, only_ended=only_ended, by=by, reason=reason))
 
 
 class Queues:

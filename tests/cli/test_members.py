@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import getpass
+import os
 from pathlib import Path
 
 import pytest
 
-from treadle.cli import bulk, confirm, members
+from treadle.cli import bulk, confirm, members, shared
 from treadle.cli.output import Output
 from treadle.operations import Operations
 
@@ -180,6 +182,47 @@ def test_single_acts_are_in_the_audit_too(treadle: Treadle, store: Store) -> Non
     assert (cancel["act"], cancel["subject"], cancel["by"]) == ("jobs.cancel", id, "ann")
     assert (pause["act"], pause["subject"], pause["reason"]) == ("queues.pause", "slow", "down")
     assert "jobs.cancel" in treadle("audit").out
+
+
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        (["cancel"], "cancelled"),
+        (["reschedule", "--delay", "2h"], "rescheduled"),
+        (["move", "--to", "bulk"], "moved"),
+        (["priority", "--to", "50"], "reprioritised"),
+        (["revive"], "revived"),
+        (["delete", "--yes"], None),
+    ],
+)
+def test_timeline_and_audit_name_who_asked(
+    line: list[str], what: str | None, treadle: Treadle, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The command changed the jobs namelessly, and wrote one line about all of them afterwards: killed in between, it
+    left none, and no timeline ever named anybody."""
+
+    async def gone(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("killed before it wrote a line of its own")
+
+    monkeypatch.setattr("treadle.operations.Audit.note", gone)
+    ids = [store.failed() if line[0] in ("revive", "delete") else store.enqueue(queue="slow") for _ in range(2)]
+    assert treadle("jobs", *line, *ids, "--reason", "too many").code == 0
+    me = getpass.getuser()
+    told = treadle("audit", "--json").objects
+    assert {each["subject"] for each in told} == {*ids}
+    assert {(each["act"], each["by"], each["reason"]) for each in told} == {(f"jobs.{line[0]}", me, "too many")}
+    for id in ids if what else ():
+        assert [each["by"] for each in treadle("jobs", "timeline", id, "--json").objects if each["what"] == what] == [
+            me
+        ]
+
+
+def test_a_user_without_a_name_is_named_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nameless() -> str:
+        raise KeyError("getpwuid(): uid not found")
+
+    monkeypatch.setattr(getpass, "getuser", nameless)
+    assert shared.operator() == f"uid {os.getuid()}"
 
 
 def test_a_queue_is_purged_and_pruned(treadle: Treadle, store: Store) -> None:

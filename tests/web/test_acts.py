@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .world import World
+from .world import World, revive_before_the_next_write
 
 pytestmark = pytest.mark.anyio
 
@@ -76,6 +76,28 @@ async def test_delete(world: World) -> None:
     assert (await world.get(f"/jobs/{world.ids['failed']}")).status_code == 404
     alive = await world.ask("DELETE", f"/jobs/{world.ids['ready']}")
     assert alive.status_code == 409 and "cancel it first" in alive.text
+
+
+async def test_a_delete_leaves_alone_what_was_revived_in_between(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The route saw an ended job and called a verb that looked again, met the revived job, and cancelled it."""
+    id = world.ids["failed"]
+    revive_before_the_next_write(world, id, monkeypatch)
+    answer = await world.ask("DELETE", f"/jobs/{id}")
+    assert answer.status_code == 409 and answer.json()["error"]["fields"] == {"state": "ready"}
+    assert "is ready: cancel it first" in answer.text
+    assert (await world.app.jobs.get(id)).state == "ready"
+    assert "jobs.delete" not in [line.act for line in await world.audit()]
+
+
+async def test_every_act_upon_a_job_names_its_user_in_the_timeline(world: World) -> None:
+    ready, failed = world.ids["ready"], world.ids["failed"]
+    for path, body in (("priority", {"priority": 50}), ("move", {"queue": "bulk"}), ("reschedule", {"delay": "2h"})):
+        assert (await world.post(f"/jobs/{ready}/{path}", body, "operator")).status_code == 200
+    await world.post(f"/jobs/{ready}/cancel", role="operator")
+    await world.post(f"/jobs/{failed}/revive", role="operator")
+    told = [*await world.app.history.timeline(ready), *await world.app.history.timeline(failed)]
+    named = {line.what for line in told if line.by == "the-operator"}
+    assert named == {"reprioritised", "moved", "rescheduled", "cancelled", "revived"}
 
 
 async def test_enqueue(world: World) -> None:

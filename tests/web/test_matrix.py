@@ -21,7 +21,7 @@ from treadle.web.routing import Route
 from treadle.web.tokens import Tokens, make
 
 from .wire import Wire
-from .world import CANARY, PAYLOAD, World, make_app, world_on
+from .world import CANARY, PAYLOAD, World, make_app, revive_before_the_next_write, world_on
 
 pytestmark = pytest.mark.anyio
 
@@ -247,3 +247,18 @@ async def test_an_act_of_a_page_is_audited_as_one_of_the_api_is(tmp_path: Path) 
         line = next(each for each in await world.audit() if each.act == "jobs.revive")
         assert line.by == "the-operator" and answer.headers["x-request-id"] in line.detail
         assert line.subject == world.ids["failed"]
+        (told,) = [each for each in await world.app.history.timeline(world.ids["failed"]) if each.what == "revived"]
+        assert told.by == "the-operator"
+
+
+async def test_the_delete_of_a_page_leaves_alone_what_was_revived_in_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The page offers to delete an ended job; the verb met the revived one, and cancelled it."""
+    async with world_on(tmp_path / "web.db", pages=True) as world:
+        id = world.ids["failed"]
+        revive_before_the_next_write(world, id, monkeypatch)
+        answer = await send(world, "POST", f"/jobs/{id}/delete", "admin", **{"Sec-Fetch-Site": "same-origin"})
+        assert answer.status_code == 409, answer.text
+        assert "is ready: cancel it first" in answer.text
+        assert (await world.app.jobs.get(id)).state == "ready"

@@ -8,9 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from starlette.requests import Request
 
 from treadle import App, Fail
+from treadle.client import Client
+from treadle.core.job import Change
+from treadle.ports import Applied
 from treadle.web import Access, Dashboard
 
 from .wire import Wire
@@ -112,3 +116,15 @@ async def world_on(
         async with world.http:
             yield world
         await world.web.close()
+
+
+def revive_before_the_next_write(world: World, id: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next Change that any client sends finds that the job was revived after it was read."""
+    send = Client._apply  # pyright: ignore[reportPrivateUsage]
+
+    async def late(self: Client, change: Change) -> Applied:
+        monkeypatch.setattr(Client, "_apply", send)
+        await world.app.jobs.revive(id)
+        return await send(self, change)
+
+    monkeypatch.setattr(Client, "_apply", late)

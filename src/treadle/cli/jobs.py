@@ -191,8 +191,8 @@ def reschedule(
     if [at is not None, delay is not None, now].count(True) != 1:
         raise click.UsageError("give one of --at, --delay and --now")
 
-    async def ask(app: App, id: str) -> str:
-        return await app.jobs.reschedule(id, at=at, delay=delay)
+    async def ask(app: App, id: str, who: members.Who) -> str:
+        return await app.jobs.reschedule(id, at=at, delay=delay, **who)
 
     return members.change(call, members.Wish("reschedule", ask, {"at": at, "delay": delay}), which, **asked)
 
@@ -207,8 +207,8 @@ def reschedule(
 def move(call: Invocation, which: Sequence[str], queue: str, **asked: Any) -> int:
     """Give jobs that have not started another queue. By IDs, or by one FILTER."""
 
-    async def ask(app: App, id: str) -> str:
-        return await app.jobs.move(id, queue)
+    async def ask(app: App, id: str, who: members.Who) -> str:
+        return await app.jobs.move(id, queue, **who)
 
     return members.change(call, members.Wish("move", ask, {"queue": queue}), which, **asked)
 
@@ -223,8 +223,8 @@ def move(call: Invocation, which: Sequence[str], queue: str, **asked: Any) -> in
 def priority(call: Invocation, which: Sequence[str], number: int, **asked: Any) -> int:
     """Give jobs that have not started another priority. By IDs, or by one FILTER."""
 
-    async def ask(app: App, id: str) -> str:
-        return await app.jobs.priority(id, number)
+    async def ask(app: App, id: str, who: members.Who) -> str:
+        return await app.jobs.priority(id, number, **who)
 
     return members.change(call, members.Wish("priority", ask, {"priority": number}), which, **asked)
 

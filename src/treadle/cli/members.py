@@ -1,14 +1,14 @@
 """One change to many jobs: by ids, or by a filter. Each is told what it won; races are lost cleanly, one by one.
 
-Named by their ids, jobs are changed here and now, and each has its line. By a filter, or with `--all`, it is a durable
-operation (`bulk`).
+Named by their ids, jobs are changed here and now, and each change brings its line in the audit. By a filter, or with
+`--all`, it is a durable operation (`bulk`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import click
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ..operations import Options
 
 _MISSING: Final = "not found"
-_NAMED: Final = 10  # so many ids stand in the audit
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,18 +38,25 @@ class Answer:
     refused: bool = False
 
 
+class Who(TypedDict):
+    """Whom the timeline and the audit name, and why."""
+
+    by: str
+    reason: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Wish:
     """A change that an operator asks for: of one job, by `ask`; of all that match, as an operation with `options`."""
 
     act: Act
-    ask: Callable[[App, str], Awaitable[str]]
+    ask: Callable[[App, str, Who], Awaitable[str]]
     options: Options = field(default_factory=dict)  # type: ignore[assignment]
     for_good: bool = False
 
 
-async def _cancel(app: App, id: str) -> str:
-    answer = await app.jobs.cancel(id)
+async def _cancel(app: App, id: str, who: Who) -> str:
+    answer = await app.jobs.cancel(id, **who)
     if answer == "not found":
         raise JobNotFound(id)
     if answer == "too late":
@@ -58,12 +64,12 @@ async def _cancel(app: App, id: str) -> str:
     return answer
 
 
-async def _revive(app: App, id: str) -> str:
-    return await app.jobs.revive(id)
+async def _revive(app: App, id: str, who: Who) -> str:
+    return await app.jobs.revive(id, **who)
 
 
-async def _delete(app: App, id: str) -> str:
-    answer = await app.jobs.remove(id)
+async def _delete(app: App, id: str, who: Who) -> str:
+    answer = await app.jobs.remove(id, **who)
     return answer if answer == "removed" else f"{answer} instead: it had not ended"
 
 
@@ -114,21 +120,17 @@ def change(
     if config.production or wish.for_good or env is not None:
         confirm(call.out, config, f"{wish.act} {shared.many(len(which))}", yes=yes, env=env)
 
+    who = Who(by=by, reason=reason)
+
     async def work(app: App) -> list[Answer]:
-        answers = [await ask(app, id, wish.ask) for id in which]
-        if any(not answer.refused and answer.outcome != _MISSING for answer in answers):
-            named = " ".join(which[:_NAMED]) + (" …" if len(which) > _NAMED else "")
-            done = sum(not answer.refused and answer.outcome != _MISSING for answer in answers)
-            detail = f"{done} of {len(which)} changed"
-            await app.audit.note(f"jobs.{wish.act}", named, by=by, reason=reason, detail=detail)
-        return answers
+        return [await ask(app, id, wish, who) for id in which]
 
     return tell(call, with_storage(config, work))
 
 
-async def ask(app: App, id: str, wish: Callable[[App, str], Awaitable[str]]) -> Answer:
+async def ask(app: App, id: str, wish: Wish, who: Who) -> Answer:
     try:
-        return Answer(id, await wish(app, id))
+        return Answer(id, await wish.ask(app, id, who))
     except JobNotFound:
         return Answer(id, _MISSING)
     except Conflict as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -33,12 +34,12 @@ def warn(call: Invocation, found: Iterable[ClusterWarning]) -> None:
         call.out.say(f"{call.out.paint('!', 'yellow')} {each.text}; {each.remedy}")
 
 
-def operator() -> str | None:
-    """Who asks, for the audit."""
+def operator() -> str:
+    """Who asks, for timelines and the audit: the user's name on this machine."""
     try:
         return getpass.getuser()
     except (OSError, KeyError):  # a container whose user has no name
-        return None
+        return f"uid {os.getuid()}"
 
 
 def many(number: int) -> str:

@@ -10,9 +10,11 @@ from typing import Final
 
 from msgspec import UNSET, Struct
 
-from .job import QueueChange
+from .event import clean
+from .job import Change, Job, QueueChange
 
 _TOLD: Final = frozenset({"name", "version", "by", "audit", "told", "paused", "paused_by", "pause_reason"})
+_OUTCOMES: Final = {"removed": "removed", "cancelled": "cancelled", "unkept": "cancelled", "cancel_asked": "asked"}
 
 
 class AuditLine(Struct, frozen=True, kw_only=True):
@@ -43,3 +45,12 @@ def of_queue(change: QueueChange) -> AuditLine | None:
         reason=given.get("pause_reason"),
         detail=", ".join([*said, *([f"({change.told})"] if change.told else [])]),
     )
+
+
+def of_job(job: Job, change: Change, act: str, *, id: str, by: str | None, reason: str | None) -> AuditLine | None:
+    """What the audit says of an act upon one job; None if no operator is named: what programs do to their own jobs is
+    not told."""
+    if by is None:
+        return None
+    detail = _OUTCOMES.get(change.why, f"{job.state} → {change.to}" if change.to not in (None, job.state) else "")
+    return AuditLine(id=id, act=f"jobs.{act}", subject=job.id, by=clean(by), reason=reason, detail=detail)

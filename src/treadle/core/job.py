@@ -11,9 +11,13 @@ as canonical JSON text: only the client encodes and only a run decodes.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from msgspec import UNSET, Struct, UnsetType
+
+if TYPE_CHECKING:
+    from .audit import AuditLine
+    from .event import Event
 
 
 class State(StrEnum):
@@ -191,6 +195,10 @@ class Change(Struct, frozen=True, kw_only=True, gc=False):
     # Written by somebody other than the claim's owner: the owner's own finish, if it comes, is stale and not a repeat.
     foreign: bool = False
     remove: bool = False
+    # What an operator's Change says of itself, in the write of the Change: the line of the job's timeline, and that of
+    # the audit. Nothing else carries them: the quick arms of storages, which end runs, do not look for them.
+    event: Event | None = None
+    line: AuditLine | None = None
 
 
 Why = Literal[

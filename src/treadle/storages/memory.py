@@ -339,6 +339,9 @@ class MemoryStorage(
                 answer = self._apply(change, now)
                 answers.append(answer)
                 if answer.accepted and not answer.repeated:
+                    if change.event is not None:
+                        self._keep_event(change.event, now)
+                    keep_line(self._audit, change.line, now)
                     if change.to in TERMINAL:
                         ended.add(change.id)
                     elif {change.to, answer.state} & CLAIMABLE or change.why in ("moved", "reprioritised"):

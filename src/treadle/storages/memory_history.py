@@ -79,9 +79,12 @@ class MemoryHistory:
         with self._lock:
             now = self._clock.now()
             for event in events:
-                if event.job in self._rows:
-                    timed = event if event.at is not None else msgspec.structs.replace(event, at=now)
-                    self._history.events.setdefault(event.job, {}).setdefault(event.id, timed)
+                self._keep_event(event, now)
+
+    def _keep_event(self, event: Event, now: float) -> None:
+        if event.job in self._rows:
+            timed = event if event.at is not None else msgspec.structs.replace(event, at=now)
+            self._history.events.setdefault(event.job, {}).setdefault(event.id, timed)
 
     async def timeline(self, job_id: str) -> Sequence[Event]:
         with self._lock:

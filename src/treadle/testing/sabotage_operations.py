@@ -118,6 +118,21 @@ class EditWithoutItsLine(Sabotaged):
         return super()._edit(replace(change, audit=None), now)
 
 
+class ActWithoutItsLine(Sabotaged):
+    caught_by = "test_an_act_upon_a_job_and_its_lines_are_one"
+
+    async def apply(self, changes: Sequence[Change | QueueChange]) -> Sequence[Applied]:
+        return await super().apply([replace(each, line=None) if isinstance(each, Change) else each for each in changes])
+
+
+class ActWithoutItsEvent(Sabotaged):
+    caught_by = "test_an_act_upon_a_job_and_its_lines_are_one"
+
+    async def apply(self, changes: Sequence[Change | QueueChange]) -> Sequence[Applied]:
+        bare = [replace(each, event=None) if isinstance(each, Change) else each for each in changes]
+        return await super().apply(bare)
+
+
 class LineOfAnActThatWasRefused(Sabotaged):
     caught_by = "test_acts_upon_limits_and_locks_bring_their_lines"
 

@@ -75,10 +75,7 @@ class _Signed:
         return call
 
     async def apply(self, changes: Sequence[Change | QueueChange]) -> Sequence[Applied]:
-        told = signature.get()
-        return await self._storage.apply(
-            [replace(each, told=told) if isinstance(each, QueueChange) else each for each in changes]
-        )
+        return await self._storage.apply([_signed_change(each) for each in changes])
 
     async def note(self, lines: Sequence[AuditLine]) -> None:
         await self._storage.note([cast("AuditLine", _signed(line)) for line in lines])
@@ -97,6 +94,12 @@ class _Signed:
 
 
 _LINED: Final = frozenset({"save_schedule", "save_limit", "remove_limit", "free", "mute", "unmute"})
+
+
+def _signed_change(change: Change | QueueChange) -> Change | QueueChange:
+    if isinstance(change, QueueChange):
+        return replace(change, told=signature.get())
+    return change if change.line is None else replace(change, line=_signed(change.line))
 
 
 def _signed(line: AuditLine | None) -> AuditLine | None:

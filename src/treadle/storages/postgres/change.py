@@ -63,6 +63,16 @@ def apply_one(change: Change | QueueChange, time: tuple[float | None, float | No
         return answer
     if not rows.is_id(change.id):
         return Applied(False)
+    applied = yield from _apply_one(change, time, news)
+    if applied.accepted and not applied.repeated and (change.event is not None or change.line is not None):
+        ((clock,),) = yield f"select date_part('epoch', {sql.CLOCK})", (time[0],)
+        if change.event is not None:
+            yield from history.record_lines((change.event,), clock)
+        yield from audit.write(change.line, clock)
+    return applied
+
+
+def _apply_one(change: Change, time: tuple[float | None, float | None, str], news: News) -> Talk[Applied]:
     row = yield from _find(change.id, time[0])
     if row is None:
         return Applied(False)

@@ -142,9 +142,15 @@ def readings(resolution: int, since: float, until: float | None, pod: str | None
 
 
 def record(events: Sequence[Event], now: float | None) -> Talk[None]:
-    known = [event for event in events if rows.is_id(event.job)]
     yield BEGIN
     yield _RELAXED
+    yield from record_lines(events, now)
+    yield COMMIT
+
+
+def record_lines(events: Sequence[Event], now: float | None) -> Talk[None]:
+    """The same, as part of a transaction that is open."""
+    known = [event for event in events if rows.is_id(event.job)]
     yield (
         _RECORD,
         (
@@ -155,7 +161,6 @@ def record(events: Sequence[Event], now: float | None) -> Talk[None]:
             [_encode(event).decode() for event in known],
         ),
     )
-    yield COMMIT
 
 
 def timeline(job_id: str) -> Talk[list[Event]]:

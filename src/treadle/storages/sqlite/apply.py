@@ -169,6 +169,9 @@ def _apply(db: Database, change: Change | QueueChange, clock: Clock, now: float,
             news.settings = news.settings or answer.accepted
         else:
             answer = _change(db, change, clock, now, news)
+            if answer.accepted and not answer.repeated:
+                history.record(db, () if change.event is None else (change.event,), now)
+                audit.write(db, change.line, now)
     except _BAD_VALUES as error:
         _undo(db, "change", error)
         return Applied(False, error=f"{type(error).__name__}: {error}")

@@ -8,9 +8,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from ...core import lifecycle, operation
-from ...core.audit import AuditLine
+from ...core.audit import AuditLine, of_job
+from ...core.event import of_change
 from ...core.filter import parse
-from ...core.job import QueueChange, State
+from ...core.job import Change, QueueChange, State
 from ...core.operation import Chunk, Operation, new
 from ...core.outcome import Succeeded, TimedOut
 from ...ports import Applied, Query, Storage
@@ -208,6 +209,35 @@ class Audit(Cases):
         assert (again.accepted, again.repeated) == (True, True)
         line = only(await storage.audit())
         assert (line.id, line.act, line.subject, line.by) == (change.audit, "queues.set", "default", "ann")
+
+    async def test_an_act_upon_a_job_and_its_lines_are_one(self, storage: Storage, clock: FakeClock) -> None:
+        """Written by themselves, the lines were lost with a crash between the act and them: an act without a name."""
+        job = await end(storage, await start(storage), Succeeded())
+
+        def signed(change: Change | None, by: str) -> Change:
+            assert change is not None
+            event = of_change(job, change, id=an_id(), by=by)
+            return replace(change, event=event, line=of_job(job, change, "act", id=an_id(), by=by, reason="r"))
+
+        revived, late = (signed(lifecycle.revive(job), by) for by in ("ann", "ben"))
+        assert (await write(storage, revived)).accepted
+        assert not (await write(storage, late)).accepted
+        moved = signed(lifecycle.move(await look(storage, job.id), "mail"), "cid")
+        for _ in range(2):  # the second time, the first answer was lost
+            assert (await write(storage, moved)).accepted
+        lines = {line.by: line for line in await storage.audit()}
+        assert set(lines) == {"ann", "cid"}
+        assert (lines["ann"].subject, lines["ann"].detail, lines["ann"].reason) == (job.id, "succeeded → ready", "r")
+        assert near(lines["ann"].at, clock.now())
+        told = await storage.timeline(job.id)
+        assert {(each.what, each.by) for each in told} == {("revived", "ann"), ("moved", "cid")}
+        assert len(told) == 2
+        assert all(near(each.at or 0.0, clock.now()) for each in told)
+        await write(storage, signed(lifecycle.cancel(await look(storage, job.id)), "dan"))
+        gone = signed(lifecycle.remove(await look(storage, job.id)), "eve")
+        assert (await write(storage, gone)).accepted
+        assert {line.by: line.detail for line in await storage.audit()}["eve"] == "removed"
+        assert not await storage.timeline(job.id)
 
     async def test_acts_upon_limits_and_locks_bring_their_lines(self, storage: Storage) -> None:
         lines = [AuditLine(id=an_id(), act=f"limits.act{n}", subject="slack", by="ann") for n in range(4)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct
@@ -16,8 +16,6 @@ from .jobs import shown
 from .shapes import DurationText, Instant, Name, Reason, job_id
 
 routes = Routes()
-
-ENDED: Final = ("succeeded", "failed", "cancelled")
 
 Priority = Annotated[int, Meta(ge=-100, le=100, description="Higher is sooner.")]
 
@@ -126,11 +124,7 @@ async def move(call: Call[None, Move]) -> Any:
 @routes.api("DELETE", "/jobs/{id}", action="delete", body=Why, answer=Acted, problems=(409,))
 async def delete(call: Call[None, Why]) -> Any:
     """Forget a job that has ended. One that is alive is refused: cancel it first."""
-    id = job_id(call.path["id"])
-    job = await call.app.jobs.get(id)
-    if job.state not in ENDED:
-        raise Problem("conflict", f"job {id} is {job.state}: cancel it first", fields={"state": job.state})
-    return await _act(call, lambda id: call.app.jobs.remove(id, **_who(call)))
+    return await _act(call, lambda id: call.app.jobs.remove(id, only_ended=True, **_who(call)))
 
 
 def _who(call: Call[Any, Any]) -> dict[str, Any]:
