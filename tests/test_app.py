@@ -453,13 +453,15 @@ async def test_a_cancel_within_a_transaction_holds_if_it_commits(tmp_path: Path,
         one, two = await app.enqueue_many([add.bind(1), add.bind(2)])
         connection = sqlite3.connect(tmp_path / "jobs.db", isolation_level=None)
         connection.execute("begin immediate")
-        assert await app.jobs.cancel(one.id, within=connection) == "cancelled"
-        assert app.jobs.cancel_sync(two.id, within=connection) == "cancelled"
+        assert await app.jobs.cancel(one.id, within=connection, by="ann") == "cancelled"
+        assert app.jobs.cancel_sync(two.id, within=connection, by="ann", reason="twice") == "cancelled"
         assert app.jobs.cancel_sync(two.id, within=connection) == "too late"
         assert app.jobs.cancel_sync(UNKNOWN, within=connection) == "not found"
         connection.execute("commit" if commit else "rollback")
         connection.close()
         assert (await app.jobs.count())["cancelled"] == (2 if commit else 0)
+        told = [(line.subject, line.by, line.reason) for line in await app.audit.list()]
+        assert sorted(told) == ([(one.id, "ann", None), (two.id, "ann", "twice")] if commit else [])
 
 
 async def test_an_app_that_cannot_open_beside_the_callers_transaction_says_what_to_do(

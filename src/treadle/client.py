@@ -42,7 +42,7 @@ from .broker import Broker
 from .context import Call, CancelAnswer, EnqueueOutcome, Handle, Options, current_job
 from .core import bulk, ids, lifecycle, names, unique
 from .core import limit as limiting
-from .core.audit import of_job
+from .core.audit import AuditLine, of_job
 from .core.duration import Duration, seconds, words
 from .core.errors import (
     BulkIncomplete,
@@ -53,7 +53,7 @@ from .core.errors import (
     StorageTimeout,
     StorageUnavailable,
 )
-from .core.event import Event, of_change
+from .core.event import Event, clean, of_change
 from .core.job import DEFAULT_MAX_ATTEMPTS, TERMINAL, Change, Job, NewJob, State, UniqueClaim
 from .core.rollup import MOST_PAIRS, OTHER
 from .core.unique import Unique
@@ -542,6 +542,12 @@ class Client(Replying):
             if applied.error is not None:
                 raise Conflict(f"job {job_id}: {applied.error}")
         raise Conflict(f"job {job_id} changes faster than it can be changed; try again")
+
+    async def note(self, act: str, subject: str, by: str | None, detail: str = "") -> None:
+        """A line in the audit about an act whose write cannot carry one; none if no operator is named."""
+        if by is not None:
+            line = AuditLine(id=new_id(), act=act, subject=subject, by=clean(by), detail=detail)
+            await self.ask(lambda storage: storage.note((line,)))
 
     async def _write_down(self, line: Event) -> None:
         line = line if line.id else msgspec.structs.replace(line, id=new_id())

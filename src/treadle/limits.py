@@ -113,9 +113,11 @@ class RateLimits:
             raise Conflict(f"limit {name} has changed meanwhile: read it again")
         return _limit_view(saved)
 
-    async def drain(self, name: str) -> None:
-        """Empty it: the far side has refused. It refills by its rate. UnknownLimit."""
+    async def drain(self, name: str, *, by: str | None = None) -> None:
+        """Empty it: the far side has refused. It refills by its rate. With `by`, the audit names who did so.
+        UnknownLimit."""
         await self._client.broker.drain(name)
+        await self._client.note("limits.drain", name, by)
 
     async def remove(self, name: str, *, by: str | None = None) -> bool:
         """Forget it; whether it was there. A limit that code declares comes back with its declared rate. A queue's own
@@ -149,8 +151,8 @@ class RateLimits:
     ) -> LimitView:
         return self._client.run_sync(self.set(name, rate, burst=burst, by=by, version=version))
 
-    def drain_sync(self, name: str) -> None:
-        self._client.run_sync(self.drain(name))
+    def drain_sync(self, name: str, *, by: str | None = None) -> None:
+        self._client.run_sync(self.drain(name, by=by))
 
     def remove_sync(self, name: str, *, by: str | None = None) -> bool:
         return self._client.run_sync(self.remove(name, by=by))

@@ -68,6 +68,7 @@ class Pods:
         found = await self._live(pod)
         id, patience = found.card.id, seconds(timeout, "timeout")
         await self._ask(found, None, by, stacks=True)
+        await self._client.note("pods.stacks", found.card.label, by, id)
         until = asyncio.get_running_loop().time() + patience
         while True:
             now = _named(id, await self._all())
@@ -117,6 +118,7 @@ class Pods:
     async def _order(self, pod: str, wish: Wish, by: str | None) -> PodView:
         found = await self._live(pod)
         await self._ask(found, wish, by)
+        await self._client.note(f"pods.{wish}", found.card.label, by, found.card.id)
         try:
             return pod_view(_named(found.card.id, await self._all()))
         except PodNotFound:  # it has obeyed already, and signed off

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 from msgspec.structs import replace
 
 from .client import Client, new_id
-from .context import Call, Handle, Options, amend
+from .context import Call, EnqueueOutcome, Handle, Options, amend
 from .core import cron, firing, names, payload
 from .core import schedule as scheduling
 from .core.audit import AuditLine
@@ -238,8 +238,9 @@ class Schedules:
             "reset", name, by, lambda now, schedule: scheduling.reset(schedule, now), version, though_removed=True
         )
 
-    async def fire(self, name: str) -> Handle[Any]:
-        """Enqueue its job at once, whether it is paused or its last job still runs; its clock goes on as before."""
+    async def fire(self, name: str, *, by: str | None = None) -> Handle[Any]:
+        """Enqueue its job at once, whether it is paused or its last job still runs; its clock goes on as before. With
+        `by`, the audit names who did so."""
         job_id = new_id()
         for _ in range(MOST_ROUNDS):
             now, schedule = await self._find(name)
@@ -250,7 +251,9 @@ class Schedules:
             fired = await self._client.ask(lambda storage, wish=wish: storage.fire(wish))  # type: ignore[misc]
             if fired.outcome != "stale":
                 (job,) = fired.jobs
-                return Handle(job, "inserted" if job == job_id else "duplicate", self._client)
+                outcome: EnqueueOutcome = "inserted" if job == job_id else "duplicate"
+                await self._client.note("schedules.fire", name, by, f"job {job}, {outcome}")
+                return Handle(job, outcome, self._client)
         raise Conflict(f"schedule {name} changes faster than it can be fired; try again")
 
     async def _change(
@@ -455,8 +458,8 @@ class Schedules:
     def reset_sync(self, name: str, *, by: str | None = None, version: int | None = None) -> ScheduleView:
         return self._client.run_sync(self.reset(name, by=by, version=version))
 
-    def fire_sync(self, name: str) -> Handle[Any]:
-        return self._client.run_sync(self.fire(name))
+    def fire_sync(self, name: str, *, by: str | None = None) -> Handle[Any]:
+        return self._client.run_sync(self.fire(name, by=by))
 
 
 def _not_found(name: str, known: Sequence[str]) -> ScheduleNotFound:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from treadle import App
 from treadle.cli import bulk, confirm, members, shared
 from treadle.cli.output import Output
 from treadle.operations import Operations
@@ -215,6 +216,37 @@ def test_timeline_and_audit_name_who_asked(
         assert [each["by"] for each in treadle("jobs", "timeline", id, "--json").objects if each["what"] == what] == [
             me
         ]
+
+
+@pytest.mark.parametrize(
+    ("line", "act", "subject"),
+    [
+        (["pods", "quiet", "pod1"], "pods.quiet", "pod1"),
+        (["pods", "resume", "pod1"], "pods.serve", "pod1"),
+        (["pods", "stop", "pod1"], "pods.stop", "pod1"),
+        (["limits", "drain", "slack"], "limits.drain", "slack"),
+        (["limits", "remove", "slack"], "limits.remove", "slack"),
+        (["locks", "free", "import"], "locks.free", "import"),
+        (["schedules", "fire", "nightly"], "schedules.fire", "nightly"),
+        (["schedules", "pause", "nightly"], "schedules.pause", "nightly"),
+        (["queues", "scale", "mail", "3"], "queues.set", "mail"),
+    ],
+)
+def test_every_act_upon_the_cluster_names_who_asked(
+    line: list[str], act: str, subject: str, treadle: Treadle, store: Store
+) -> None:
+    """Orders to pods, an emptied limit and a schedule fired by hand left no line at all from the command line."""
+
+    async def fill(app: App) -> None:
+        await app.limits.set("slack", "10/s")
+        await app.schedules.add("nightly", "0 3 * * *", "shop.welcome")
+        await app.lock("import", ttl="10m", owner="somebody").acquire()
+
+    store.running(pod="pod1")
+    store.run(fill)
+    assert treadle(*line, "--yes").code == 0
+    told = treadle("audit", "--json").objects[0]
+    assert (told["act"], told["subject"], told["by"]) == (act, subject, getpass.getuser())
 
 
 def test_a_user_without_a_name_is_named_by_number(monkeypatch: pytest.MonkeyPatch) -> None:

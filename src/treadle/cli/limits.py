@@ -88,7 +88,7 @@ def drain(call: Invocation, name: str, yes: bool, env: str | None) -> None:
 
     async def work(app: App) -> LimitView:
         await app.limits.get(name)
-        await app.limits.drain(name)
+        await app.limits.drain(name, by=shared.operator())
         return await app.limits.get(name)
 
     _change(call, f"drain limit {name}", work, yes, env)

@@ -291,7 +291,7 @@ def fire(call: Invocation, name: str, yes: bool, env: str | None) -> None:
     """Enqueue its job now, whether it is paused or not. Its clock goes on as before."""
 
     async def work(app: App) -> str:
-        return (await app.schedules.fire(name)).id
+        return (await app.schedules.fire(name, by=shared.operator())).id
 
     config = call.config()
     _confirm(call, config, f"fire schedule {name}", yes, env)

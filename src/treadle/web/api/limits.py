@@ -71,8 +71,7 @@ async def drain(call: Call[None, None]) -> Any:
     found = await call.app.limits.get(scope)
     if found.queue is not None:
         raise Problem("conflict", f"{scope} is a queue's own rate: pause the queue, or set its rate")
-    await call.app.limits.drain(scope)
-    await call.app.audit.note("limits.drain", scope, by=call.by)
+    await call.app.limits.drain(scope, by=call.by)
     return await call.app.limits.get(scope)
 
 

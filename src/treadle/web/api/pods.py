@@ -63,11 +63,9 @@ async def stacks(call: Call[None, Stacks]) -> Any:
     """Ask a pod where all its threads and asyncio tasks stand just now."""
     text = await call.app.pods.stacks(call.path["id"], timeout=call.body.timeout, by=call.by)
     found = await call.app.pods.get(call.path["id"])
-    await call.app.audit.note("pods.stacks", found.label, by=call.by)
     return {"id": found.id, "label": found.label, "stacks": call.web.redact.text(text)}
 
 
 async def _order(call: Call[Any, Any], wish: str) -> PodView:
     found: PodView = await getattr(call.app.pods, wish)(call.path["id"], by=call.by)
-    await call.app.audit.note(f"pods.{wish}", found.label, by=call.by, detail=found.id)
     return found

@@ -99,8 +99,7 @@ async def drain(call: Call[None, Named]) -> Response:
     found = await call.app.limits.get(call.body.name)
     if found.queue is not None:
         raise Conflict(f"{found.name} is a queue's own rate: pause the queue, or set its rate")
-    await call.app.limits.drain(found.name)
-    await call.app.audit.note("limits.drain", found.name, by=call.by)
+    await call.app.limits.drain(found.name, by=call.by)
     return done(call, f"Limit {found.name} is empty; it refills by its rate", "/limits")
 
 

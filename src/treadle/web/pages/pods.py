@@ -81,7 +81,6 @@ async def pod(call: Call[None, None]) -> Response:
 
 async def _order(call: Call[Any, Any], wish: str, said: str) -> Response:
     found = await getattr(call.app.pods, wish)(call.path["id"], by=call.by)
-    await call.app.audit.note(f"pods.{wish}", found.label, by=call.by, detail=found.id)
     return done(call, f"Pod {found.label} {said}; it hears of it with its next beat", "/pods")
 
 
@@ -128,7 +127,6 @@ async def stacks(call: Call[None, None]) -> Response:
     """Where every thread and asyncio task of it stands just now."""
     text = await call.app.pods.stacks(call.path["id"], timeout=5.0, by=call.by)
     found = await call.app.pods.get(call.path["id"])
-    await call.app.audit.note("pods.stacks", found.label, by=call.by)
     return await render(
         call,
         "stacks.html",
