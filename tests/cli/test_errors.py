@@ -22,6 +22,7 @@ CODES = {
     "MissingExtra": 78,
     "PayloadError": 2,
     "PayloadTooLarge": 2,
+    "BulkIncomplete": 1,
     "FilterError": 2,
     "UnknownTask": 2,
     "JobNotFound": 3,

@@ -510,9 +510,13 @@ def test_every_program_is_answered_alike_by_all_three() -> None:
         run(EXAMPLES or 10, derandomize=not EXAMPLES)
 
 
-# The model is tested: a storage without one safeguard disagrees, in the first few programs.
+# The model is tested: a storage without one safeguard disagrees. As a rule in the first few programs; which these are
+# depends on the constants in the code, which Hypothesis collects, so a change elsewhere can make it a few hundred.
+MOST_PROGRAMS = 1000
+
+
 @pytest.mark.parametrize("name", sorted(FOUND))
 def test_a_storage_without_one_safeguard_is_found(name: str) -> None:
     (broken,) = {each for each in sabotage.every() if each.__name__ == name}
     with told_to(Duos(broken)), pytest.raises(AssertionError):
-        run(100, derandomize=True, phases=[Phase.generate], report_multiple_bugs=False)
+        run(MOST_PROGRAMS, derandomize=True, phases=[Phase.generate], report_multiple_bugs=False)

@@ -2,7 +2,8 @@
 
 A call travels: latency → [lost on the way] → one transaction in one step → latency → [the answer is lost] → back. A
 request that has left its host is carried out even if the host crashes meanwhile, and a pod that hears nothing gives up
-at its deadline, not knowing. Every answer of the storage is written into the history at the instant it became true.
+at its deadline, not knowing; or it hears at once that its connection broke, and knows as little. Every answer of the
+storage is written into the history at the instant it became true.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ..history import History
 from .loop import HOST, WORLD, Host, SimLoop
 
 _UNCHARGED = frozenset({"released", "snoozed", "throttled"})
+BROKEN = 0.5  # of the answers that are lost, with their connection: the caller hears of it
 
 
 class Weather:
@@ -120,6 +122,8 @@ class Seam:
                 self._write_down(name, args, kwargs, found)
             if host.cut_off or self._net.random() < self.weather.lost_answer:
                 self.counts[f"lost_answer_{name}"] += 1
+                if self._net.random() < BROKEN and not host.cut_off:
+                    self._loop.call_later(self._latency(), self._give, answer, _broken(name), context=travel)
                 return
             self._loop.call_later(self._latency(), self._give, answer, found, context=travel)
 
@@ -233,6 +237,10 @@ class Seam:
 
     def _note_sign_off(self, args: Any, found: Any) -> None:
         self._history.add("signed_off", self._now(), pod=args[0])
+
+
+def _broken(name: str) -> StorageUnavailable:
+    return StorageUnavailable(f"{name}: the connection broke before an answer came")
 
 
 def _at_once(verb: Any) -> Any:
