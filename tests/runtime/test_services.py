@@ -61,6 +61,22 @@ async def test_a_pass_rescues_the_jobs_of_pods_whose_lease_is_over() -> None:
     assert (await storage.get([job]))[0].state is State.READY
 
 
+async def test_a_rescuer_tells_a_run_that_was_past_its_deadline_at_the_last_beat_as_a_timeout() -> None:
+    """Its pod beat on while the run blocked the loop, and then gave up: that is the run's own fault, and a crash."""
+    clock = FakeClock()
+    storage = MemoryStorage(clock)
+    await storage.register(a_card("blocked"))
+    job = await a_running_job(storage, "blocked")  # with a timeout of 60 s
+    for _ in range(4):
+        clock.advance(20)
+        await storage.beat("blocked", 30.0, ())
+    clock.advance(31)
+    await a_rescuer(storage, []).run_once()
+    (found,) = await storage.get([job])
+    assert found.error is not None
+    assert (found.error.kind, found.crashes) == ("timeout", 1)
+
+
 async def test_two_rescuers_at_once_rescue_a_job_once() -> None:
     clock = FakeClock()
     storage = MemoryStorage(clock)
