@@ -152,7 +152,7 @@ async def test_garbage_and_a_wrong_id_cost_the_attempt_and_the_worker(act: str, 
         assert (job.state, job.error.kind, job.error.type) == ("failed", "error", "ProtocolError")
         assert words in job.error.message
         assert (await odd.echo())["pid"] != before
-        assert not is_alive(before)
+        await until(lambda: not is_alive(before))  # killed: on a busy machine the end takes a moment
 
 
 async def test_an_outcome_that_nobody_asked_for_is_garbage_too() -> None:
@@ -171,7 +171,7 @@ async def test_silence_is_ended_where_there_is_a_heartbeat() -> None:
         job = await odd.does("silent")
         assert (job.state, job.error.kind) == ("failed", "limit")
         assert "nothing for 0.3 s" in job.error.message
-        assert not is_alive(before)
+        await until(lambda: not is_alive(before))  # killed: on a busy machine the end takes a moment
         assert (await odd.echo())["pid"] != before
 
 
@@ -181,7 +181,7 @@ async def test_silence_is_borne_until_the_deadline_where_there_is_none() -> None
         before = (await odd.echo())["pid"]
         job = await odd.does("silent", timeout=0.3)
         assert (job.state, job.error.kind) == ("failed", "timeout")
-        assert not is_alive(before)
+        await until(lambda: not is_alive(before))  # killed: on a busy machine the end takes a moment
         assert (await odd.echo())["pid"] != before
 
 
