@@ -88,6 +88,7 @@ SURFACE = [
     "Series",
     "Snooze",
     "Spread",
+    "StorageDenied",
     "StorageTimeout",
     "StorageUnavailable",
     "SweepView",

@@ -66,6 +66,7 @@ STORAGE_MEANINGS: Final[Mapping[str, str]] = {
     "synchronous-commit": "whether a commit waits for the disk",
     "old-snapshot": "an old transaction that keeps finished rows from being removed",
     "table-*": "how many dead rows a table has",
+    "role": "what the database permits this login to read",
     "claim-plan": "whether claims are served by their index",
     "connections": "how many connections the server has left",
     "clock-skew": "how far the server's clock is from this machine's",

@@ -50,6 +50,7 @@ from .core.errors import (
     Conflict,
     JobNotFound,
     ResultTimeout,
+    StorageDenied,
     StorageTimeout,
     StorageUnavailable,
 )
@@ -363,6 +364,8 @@ class Client(Replying):
         begun = now()
         try:
             return await verb(self._keeper.current or await self._keeper.open())
+        except StorageDenied:
+            raise
         except StorageUnavailable as error:
             first = error
         return await self._ask_again(verb, pauses, self._deadline - (now() - begun), first)

@@ -25,6 +25,7 @@ from ..core.errors import (
     ScheduleNotFound,
     SchemaTooNew,
     SchemaTooOld,
+    StorageDenied,
     StorageUnavailable,
     TreadleError,
     UnknownLimit,
@@ -56,6 +57,7 @@ _CODES: Final[tuple[tuple[type[TreadleError], int, str], ...]] = (
     (ConfigError, REFUSED, ""),
     (SchemaTooOld, REFUSED, ""),
     (SchemaTooNew, REFUSED, ""),
+    (StorageDenied, REFUSED, ""),
     (StorageUnavailable, UNREACHABLE, "`treadle doctor` looks closer"),
 )
 

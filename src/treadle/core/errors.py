@@ -336,6 +336,17 @@ class StorageTimeout(StorageUnavailable):
     passing = True
 
 
+class StorageDenied(StorageUnavailable):
+    """The database does not permit this to the login of the storage: its role is for something else.
+
+    >>> def pause(shown: App) -> None:  # such as the login of a viewer
+    ...     try:
+    ...         shown.queues.pause_sync("mail")
+    ...     except StorageDenied:
+    ...         print("ask somebody whose login may")
+    """
+
+
 class SchemaTooOld(TreadleError):
     """The storage's schema is older than this version needs; the text names the command that migrates it.
 

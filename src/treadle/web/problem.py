@@ -103,6 +103,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem("unavailable", str(error))
         case errors.ReadOnly():
             return Problem("forbidden", READ_ONLY)
+        case errors.StorageDenied():
+            return Problem("forbidden", str(error))
         case errors.StorageUnavailable() | errors.SchemaTooOld() | errors.SchemaTooNew():
             return Problem("unavailable", AWAY)
         case ValueError() | TypeError() if is_ours(error):

@@ -12,7 +12,7 @@ import logging
 from collections.abc import AsyncIterable, Callable, Sequence
 from typing import Any, Final, Protocol
 
-from ...core.errors import MissingExtra, StorageTimeout, StorageUnavailable, TreadleError
+from ...core.errors import MissingExtra, StorageDenied, StorageTimeout, StorageUnavailable, TreadleError
 from ...ports import ReadOnlyChoice
 from .talk import BadValue, Taken
 
@@ -174,6 +174,8 @@ def _by_state(state: str, error: BaseException) -> BaseException:
         return StandsBy("the server has become read-only, a standby: nothing can be written there")
     if state in _LOST or state[:2] == "08":
         return Lost(text)
+    if state == "42501":
+        return StorageDenied(f"{text}: the role of this login is for something else (see `treadle db roles`)")
     if state in ("42P01", "42883", "3F000"):
         return StorageUnavailable(f"the schema is not there, or not complete ({text}): run `treadle db migrate`")
     return StorageUnavailable(text)

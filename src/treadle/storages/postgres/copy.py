@@ -18,12 +18,13 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from ...core import record as records
-from ...core.errors import StorageTimeout
+from ...core.errors import StorageDenied, StorageTimeout
 from ...core.job import ErrorEntry
 from ...core.queue import Queue
 from ...core.record import Record
 from ...ports import Dumped, Loaded
 from . import change, insert, migrations, rows, sql, tables
+from .roles import Sight
 from .tables import MOVE_ON, Table, quoted
 from .talk import BEGIN, COMMIT, BadValue, Row, Talk
 
@@ -62,12 +63,16 @@ _ERRORS: Final = (
 
 
 class Copying:
-    """The verbs. `_read` and `_slowly` are the storage's own."""
+    """The verbs. `_sight`, `_read` and `_slowly` are the storage's own."""
+
+    _sight: Sight
 
     def kinds(self) -> Sequence[str]:
         return kinds()
 
     async def dump(self, kind: str, cursor: str | None = None, limit: int = 500) -> Dumped:
+        if self._sight != "all":
+            raise StorageDenied("this login may not read what jobs carry: a copy would be without it")
         return await self._read(lambda: dump(kind, cursor, limit))
 
     async def load(self, kind: str, records: Sequence[Record]) -> Sequence[Loaded]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from ...ports import Fact
 from . import migrations
+from .roles import Sight
 from .sql import Schema
 from .talk import BEGIN, COMMIT, BadValue, Talk
 
@@ -41,6 +42,11 @@ from pg_stat_user_tables
 where schemaname = $1::text and relname in ('job', 'job_history')
 order by relname
 """
+_ROLES: Final[dict[Sight, str]] = {
+    "all": "this login may read everything",
+    "viewer": "this login may read everything but what jobs carry (a viewer's)",
+    "enqueuer": "this login may enqueue and look up jobs by their id, and read nothing else (an enqueuer's)",
+}
 _CLAIM_PLAN: Final = """
 explain select ctid from treadle.job
 where
@@ -56,12 +62,13 @@ where c.relnamespace = to_regnamespace($1::text)::oid and not (i.indisvalid and 
 """
 
 
-def facts(schema: Schema, pooled: bool, listening: bool | None) -> Talk[list[Fact]]:
-    found = [(yield from _version()), *(yield from _schema(schema)), _pooler(pooled, listening)]
+def facts(schema: Schema, pooled: bool, listening: bool | None, sight: Sight) -> Talk[list[Fact]]:
+    found = [(yield from _version()), *(yield from _schema(schema)), _role(sight), _pooler(pooled, listening)]
     found += yield from _durability()
     found.append((yield from _snapshot()))
     found += yield from _tables(schema)
-    found.append((yield from _plan(schema)))
+    if sight == "all":  # to explain a statement, one needs the rights of whoever would run it
+        found.append((yield from _plan(schema)))
     found.append((yield from _headroom()))
     found.append((yield from _clock()))
     return found
@@ -94,6 +101,10 @@ def _schema(schema: Schema) -> Talk[list[Fact]]:
         if checksums.get(migration.version, migration.checksum) != migration.checksum
     ]
     return facts
+
+
+def _role(sight: Sight) -> Fact:
+    return Fact("role", "ok", _ROLES[sight])
 
 
 def _pooler(pooled: bool, listening: bool | None) -> Fact:

@@ -66,9 +66,10 @@ _BY_CAUSE: Final = "select id from treadle.job_history where cause is not null a
 _RARE: Final = "select id from treadle.job_history where state <> 'succeeded' and state = any ({0}::text[])"
 _RARE_OF_A_QUEUE: Final = f"{_RARE} and queue = ({{0}}::text[])[1]"
 # Of a large table only the runs that were under way at their pod's last beat are known without reading all of it.
-_KEPT: Final = (
+KEPT: Final = (
     "select kept, id::text from treadle.job where kept is not null and kept::jsonb ->> 'id' = any ($1::text[])"
 )
+GET: Final = sql.statement("get", sql.ALL_ERRORS)
 _RUNNING: Final = "select job_id as id from treadle.run where {0}::text[] is not null"
 # A job waits for nothing but its answer.
 _WAITING: Final = "select job_id::uuid as id from treadle.answer where waits and {0}::text[] is not null"
@@ -80,7 +81,7 @@ def get(ids: Sequence[str], now: float | None) -> Talk[list[Job]]:
     known = rows.ids_of(ids)
     if not known:
         return []
-    found = yield sql.statement("get", sql.ALL_ERRORS), (now, known)
+    found = yield GET, (now, known)
     jobs = {job.id: job for job in map(rows.job_of, found)}
     if missing := [id.lower() for id in known if id.lower() not in jobs]:
         jobs |= yield from _kept(missing, now)
@@ -89,9 +90,9 @@ def get(ids: Sequence[str], now: float | None) -> Talk[list[Job]]:
 
 def _kept(ids: list[str], now: float | None) -> Talk[dict[str, Job]]:
     """Requests with these ids that are kept behind their holders, or have become jobs since we looked."""
-    found = yield _KEPT, (ids,)
+    found = yield KEPT, (ids,)
     kept = {job.id: job for text, holder in found if (job := keeping.job_of(text, holder)) is not None}
-    again = yield sql.statement("get", sql.ALL_ERRORS), (now, ids)
+    again = yield GET, (now, ids)
     return kept | {job.id: job for job in map(rows.job_of, again)}
 
 

@@ -23,7 +23,7 @@ from .connect import OLDEST
 from .sql import Schema
 from .talk import BEGIN, COMMIT, Talk
 
-OLDEST_USABLE: Final = 13
+OLDEST_USABLE: Final = 17
 """Code of this version cannot work with a schema below this one."""
 
 _LEDGER: Final = """
@@ -69,7 +69,7 @@ def check_server() -> Talk[None]:
 
 
 def is_writable() -> Talk[bool]:
-    """A standby can be read, and so can a server or a session whose transactions only read."""
+    """Whether anything can be written: not on a standby, nor where transactions only read."""
     ((found,),) = yield "select not (pg_is_in_recovery() or current_setting('transaction_read_only')::boolean)", ()
     return bool(found)
 

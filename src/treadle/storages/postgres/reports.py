@@ -91,6 +91,10 @@ where log.job_id = old.job_id and log.n = old.n and (old.place > {MOST_LINES} or
 _SUCCEEDED: Final = (
     "exists (select from treadle.job_history as h where h.id = s.job_id::uuid and h.state = 'succeeded')"
 )
+READ_PROGRESS: Final = (
+    "select s.job_id, s.attempt, s.at, s.entry from treadle.job_progress as s "
+    f"where s.job_id = any ($1::text[]) and not {_SUCCEEDED}"
+)
 
 
 class PostgresReports:
@@ -187,11 +191,7 @@ def _let_go(over: dict[_Claim, Report]) -> Talk[set[_Claim]]:
 
 
 def progress(job_ids: Sequence[str]) -> Talk[list[Reported]]:
-    found = yield (
-        "select s.job_id, s.attempt, s.at, s.entry from treadle.job_progress as s "
-        f"where s.job_id = any ($1::text[]) and not {_SUCCEEDED}",
-        ([id.lower() for id in job_ids],),
-    )
+    found = yield READ_PROGRESS, ([id.lower() for id in job_ids],)
     return readable(_reported, found)
 
 

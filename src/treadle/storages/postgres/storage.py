@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Final, TypeVar
 
-from ...core.errors import StorageTimeout, StorageUnavailable
+from ...core.errors import StorageDenied, StorageTimeout, StorageUnavailable
 from ...core.filter import Filter
 from ...core.job import Change, Job, NewJob, QueueChange, State
 from ...core.pod import Pod, PodCard, PodStats
@@ -34,7 +34,7 @@ from ...ports import (
     Wake,
     Want,
 )
-from . import apply, borrow, claim, cluster, counts, facts, find, insert, migrations, sql, tally, transact
+from . import apply, borrow, claim, cluster, counts, facts, find, insert, migrations, roles, sql, tally, transact
 from .answers import PostgresAnswers
 from .borrow import BorrowedAsync, BorrowedConnection, Lender
 from .catalog import Catalog
@@ -51,6 +51,7 @@ from .news import News
 from .operating import Operating
 from .pods import PostgresPods
 from .reports import PostgresReports
+from .roles import Sight
 from .schedules import PostgresSchedules
 from .signals import Signals
 from .sql import Schema
@@ -118,6 +119,7 @@ class PostgresStorage(
         self._lanes_at = -LANES_EVERY
         self._life = threading.Lock()
         self._opened = False
+        self._sight: Sight = "all"  # until it is looked up
 
     def _desk(self, readers: int) -> Callable[[], Desk]:
         return lambda: Desk(
@@ -134,7 +136,7 @@ class PostgresStorage(
         self._desks.open()
         try:
             await self._read(migrations.check_server)
-            writable = self._target.read_only is False or await self.is_writable()
+            writable = self._target.read_only is False or await self._read(migrations.is_writable)
             if self._auto_migrate and writable and (await self._read(lambda: migrations.look(self._schema))).pending:
                 await self.migrate()
             if await self._read(lambda: migrations.check(self._schema)):
@@ -142,10 +144,17 @@ class PostgresStorage(
                     raise StorageUnavailable(f"there is no schema {self.schema_name} yet, and nothing can be written")
                 await self.migrate()
             self._lender.identity = await self._read(migrations.identity)
+            await self._look_up_rights()
         except BaseException:
             await self.close()
             raise
         self._signals.start()
+
+    async def _look_up_rights(self) -> bool:
+        """Find out what this login may read, and write statements accordingly. Whether it may write anything."""
+        self._sight, may_write = await self._run(lambda: roles.look(self._schema))
+        self._schema.read_by(roles.rewriting(self._sight))
+        return may_write
 
     async def close(self) -> None:
         with self._life:
@@ -400,10 +409,12 @@ class PostgresStorage(
     # Upkeep ----------------------------------------------------------------------------------------------------------
 
     async def facts(self) -> Sequence[Fact]:
-        return await self._read(lambda: facts.facts(self._schema, self._target.pooled is True, self.signals_work))
+        return await self._read(
+            lambda: facts.facts(self._schema, self._target.pooled is True, self.signals_work, self._sight)
+        )
 
     async def is_writable(self) -> bool:
-        return await self._read(migrations.is_writable)
+        return await self._read(migrations.is_writable) and await self._look_up_rights()
 
     async def backup(self, path: str) -> None:
         raise ValueError(f"a PostgreSQL storage is backed up by its own tools: pg_dump --schema={self.schema_name}")
@@ -432,6 +443,16 @@ class PostgresStorage(
         return self._clock.now(), self._clock.steady(), self._clock.boot()
 
     async def _read(self, make: Callable[[], Talk[T]]) -> T:
+        try:
+            return await self._run(make)
+        except StorageDenied:
+            before = self._sight
+            await self._look_up_rights()
+            if self._sight == before:
+                raise
+            return await self._run(make)
+
+    async def _run(self, make: Callable[[], Talk[T]]) -> T:
         return await self._desks.mine().read().run(make)
 
     async def _slowly(self, make: Callable[[], Talk[T]]) -> T:

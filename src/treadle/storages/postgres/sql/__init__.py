@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 from importlib import resources
 from typing import Final
 
@@ -59,13 +60,19 @@ class Schema:
         self.name: Final = name
         self.channel: Final = f"treadle:{name}"
         self._texts: dict[str, str] = {}
+        self._rewrite: Callable[[str], str] | None = None
+
+    def read_by(self, rewrite: Callable[[str], str] | None) -> None:
+        """Statements are written so from now on, for a login that may not read the tables themselves (`roles`)."""
+        self._rewrite = rewrite
+        self._texts = {}
 
     def __call__(self, text: str) -> str:
         found = self._texts.get(text)
         if found is None:
             if len(self._texts) > 1_000:  # filters of operators come in endless shapes
                 self._texts.clear()
-            found = self._texts[text] = self.put_in(text)
+            found = self._texts[text] = self.put_in(text if self._rewrite is None else self._rewrite(text))
         return found
 
     def put_in(self, text: str) -> str:

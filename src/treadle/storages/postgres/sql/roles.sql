@@ -1,12 +1,13 @@
--- Roles for a schema that several programs share. Run once, as the owner of the database, after the first migration,
--- and again after every migration: new tables and functions get their grants. Give each program a login role that is a
+-- Roles for a schema that several programs share. Run it as the owner of the database after the first migration, and
+-- again after every migration: new tables and functions get their grants, and old grants go. Programs of the version
+-- before may need rights that this takes away: upgrade them first, then run it. Give each program a login role that is a
 -- member of one of these.
 --
---   treadle_owner     owns the schema and everything in it
+--   treadle_owner     owns the schema and everything in it; its functions have its rights, and no login should be it
 --   treadle_migrator  may run `treadle db migrate` (a member of the owner, and nothing more)
---   treadle_worker    runs pods: enqueue, claim, finish, beat; no DDL
---   treadle_enqueuer  may enqueue and look at jobs; cannot claim, finish or change queues
---   treadle_viewer    may look
+--   treadle_worker    runs pods and operates: everything but DDL, and of the audit it only adds and reads
+--   treadle_enqueuer  may enqueue, and ask for a job whose id it has; it has no rights on tables
+--   treadle_viewer    may look at everything but what jobs carry: arguments, results, metadata, logs, texts of errors
 
 do $$
 declare
@@ -36,7 +37,7 @@ begin
         where
             c.relnamespace = 'treadle_schema_name'::regnamespace
             -- A sequence that belongs to a column goes with its table.
-            and (c.relkind = 'r' or (c.relkind = 'S' and not exists (
+            and (c.relkind in ('r', 'v') or (c.relkind = 'S' and not exists (
                 select from pg_depend as d where d.objid = c.oid and d.deptype in ('a', 'i')
             )))
     loop
@@ -51,39 +52,59 @@ begin
 end
 $$;
 
+-- All at once: no program meets the time between the old grants and the new.
+begin;
+
 revoke all on schema treadle_schema_name from public;
+
+revoke all on all tables in schema treadle_schema_name from treadle_worker, treadle_enqueuer, treadle_viewer;
+
+revoke all on all sequences in schema treadle_schema_name from treadle_worker, treadle_enqueuer, treadle_viewer;
+
+revoke all on all routines in schema treadle_schema_name from treadle_worker, treadle_enqueuer, treadle_viewer;
 
 grant usage on schema treadle_schema_name to treadle_worker, treadle_enqueuer, treadle_viewer;
 
-grant select on all tables in schema treadle_schema_name to treadle_worker, treadle_enqueuer, treadle_viewer;
+-- Which version the schema has is no secret, and every program must know it.
+grant select on treadle.schema_version to treadle_worker, treadle_enqueuer, treadle_viewer;
 
-grant insert, update, delete on
+-- Workers
+
+grant select, insert, update, delete on
     treadle.job, treadle.job_history, treadle.job_error, treadle.held, treadle.queue, treadle.lane, treadle.pod,
     treadle.leader, treadle.run, treadle.share, treadle.catalog,
     treadle.rate_limit, treadle.named_lock, treadle.schedule, treadle.fire, treadle.rollup, treadle.reading, treadle.event,
-    treadle.operation, treadle.audit, treadle.job_progress, treadle.job_checkpoint, treadle.job_log,
-    treadle.answer, treadle.mute
+    treadle.operation, treadle.job_progress, treadle.job_checkpoint, treadle.job_log, treadle.answer, treadle.mute
 to treadle_worker;
+
+-- Lines are added; those of 90 days go by prune_audit_1.
+grant select, insert on treadle.audit to treadle_worker;
 
 grant execute on all routines in schema treadle_schema_name to treadle_worker;
 
--- `update` and `delete` on job are what a unique key's `replace` and a repeated enqueue need; a row that runs is
--- protected by its token, which an enqueuer has no function to use.
-grant insert on treadle.job, treadle.queue, treadle.lane, treadle.held to treadle_enqueuer;
+-- `treadle db copy` keeps the order of the jobs that it brings.
+grant usage, select, update on all sequences in schema treadle_schema_name to treadle_worker;
 
-grant update, delete on treadle.job, treadle.held to treadle_enqueuer;
-
--- What the last attempt of a job has left goes when the job is replaced.
-grant delete on treadle.job_progress, treadle.job_checkpoint to treadle_enqueuer;
+-- Enqueuers: functions alone. All but the procedure and `put_off_1` have the owner's rights.
 
 grant execute on function
     treadle.ensure_1, treadle.insert_1, treadle.insert_one_1, treadle.insert_keyed_1,
-    treadle.insert_keyed_2, treadle.put_off_1, treadle.enqueue
+    treadle.insert_keyed_2, treadle.put_off_1, treadle.enqueue,
+    treadle.get_1, treadle.kept_1, treadle.progress_1
 to treadle_enqueuer;
 
 grant execute on procedure treadle.insert_told_1 to treadle_enqueuer;
 
-grant usage on all sequences in schema treadle_schema_name to treadle_worker, treadle_enqueuer;
+-- Viewers: views where rows hold what jobs carry, tables where they do not. (The functions are what views are made of.)
 
--- `treadle db copy` keeps the order of the jobs that it brings.
-grant update on all sequences in schema treadle_schema_name to treadle_worker;
+grant select on
+    treadle.viewer_job, treadle.viewer_job_history, treadle.viewer_job_error, treadle.viewer_job_progress,
+    treadle.viewer_job_log, treadle.viewer_answer, treadle.viewer_schedule, treadle.viewer_pod,
+    treadle.held, treadle.queue, treadle.lane, treadle.leader, treadle.run, treadle.share, treadle.catalog,
+    treadle.rate_limit, treadle.named_lock, treadle.fire, treadle.rollup, treadle.reading, treadle.event,
+    treadle.operation, treadle.audit, treadle.mute
+to treadle_viewer;
+
+grant execute on function treadle.without_1, treadle.plans_1 to treadle_viewer;
+
+commit;
