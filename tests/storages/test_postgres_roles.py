@@ -206,6 +206,7 @@ async def test_a_caller_that_brings_functions_of_its_own_does_not_have_them_call
     realm.ask(f"create schema {own}")
     login = realm.url("treadle_enqueuer").split("//")[1].split("@")[0]
     realm.ask(f"grant all on schema {own} to {login}")
+    realm.ask(f"grant usage on schema {own} to public")  # or the owner would pass over it
     with psycopg.connect(realm.url("treadle_enqueuer"), autocommit=True) as caller:
         for name, given, answer in (
             ("to_timestamp", "float8", "timestamptz"),
