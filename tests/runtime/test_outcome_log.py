@@ -153,8 +153,8 @@ async def test_after_a_minute_the_number_is_told_and_the_count_begins_anew(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 100.0
-    monkeypatch.setattr("treadle.runtime.outcome_log.time.monotonic", lambda: now)
-    log = OutcomeLog(asyncio.get_running_loop(), each=False, most=lambda job: 3, now=lambda: 0.0)
+    monkeypatch.setattr("treadle.runtime.line_throttle.time.monotonic", lambda: now)
+    log = OutcomeLog(each=False, most=lambda job: 3, now=lambda: 0.0)
     change = Change(id="j", why="failed", expect=frozenset({State.RUNNING}), to=State.FAILED)
     job = Job(id="j", task="t", queue="q", state=State.RUNNING, attempt=1)
     for _ in range(12):
@@ -165,7 +165,7 @@ async def test_after_a_minute_the_number_is_told_and_the_count_begins_anew(
     for _ in range(11):
         log.ended(change, job)
     now += 61
-    log._on_timer()  # nothing else happens: the number is told by the timer
+    log._throttle._on_timer()  # nothing else happens: the number is told by the timer
     assert lines(caplog)[-1].getMessage().startswith("2 more like this")
     log.close()
 

@@ -4,14 +4,13 @@ the host's."""
 from __future__ import annotations
 
 import logging
-import time
-from asyncio import AbstractEventLoop, TimerHandle
 from collections.abc import Callable
 from typing import Final
 
 from ..core import outcome_log as lines
 from ..core.job import Change, Job
-from ..core.outcome_log import Flood, Line
+from ..core.outcome_log import Line
+from .line_throttle import LineThrottle
 
 log: Final = logging.getLogger(lines.LOGGER)
 
@@ -19,20 +18,11 @@ log: Final = logging.getLogger(lines.LOGGER)
 class OutcomeLog:
     """On the pod's loop. `each`: whether every start and success is told at INFO, not at DEBUG."""
 
-    def __init__(
-        self,
-        loop: AbstractEventLoop,
-        *,
-        each: bool,
-        most: Callable[[Job], int],
-        now: Callable[[], float],
-    ) -> None:
-        self._loop = loop
+    def __init__(self, *, each: bool, most: Callable[[Job], int], now: Callable[[], float]) -> None:
         self._level = logging.INFO if each else logging.DEBUG
         self._most = most
         self._now = now
-        self._floods: dict[str, tuple[Flood, Line]] = {}  # kind → the count, and the last line of it
-        self._timer: TimerHandle | None = None
+        self._throttle = LineThrottle(log)
 
     @property
     def tells_each(self) -> bool:
@@ -55,49 +45,8 @@ class OutcomeLog:
             self.tell(line)
 
     def tell(self, line: Line) -> None:
-        if not log.isEnabledFor(line.level):
-            return
-        if line.kind:
-            now = time.monotonic()
-            kind = line.kind if line.kind in self._floods or len(self._floods) < lines.MOST_KINDS else ""
-            flood, _ = self._floods.get(kind) or (Flood(now), line)
-            if lines.is_over(flood, now):
-                self._sum_up(now)
-                flood = Flood(now)
-            flood, is_written = lines.admit(flood)
-            self._floods[kind] = flood, line
-            if self._timer is None:
-                self._timer = self._loop.call_later(lines.WINDOW, self._on_timer)
-            if not is_written:
-                return
-        _write(line)
+        self._throttle.tell(line)
 
     def close(self) -> None:
         """Tell what was left out, and count no more."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        self._sum_up(float("inf"))
-
-    def _on_timer(self) -> None:
-        self._timer = None
-        self._sum_up(time.monotonic())
-        if self._floods:
-            self._timer = self._loop.call_later(lines.WINDOW, self._on_timer)
-
-    def _sum_up(self, now: float) -> None:
-        for kind, (flood, line) in list(self._floods.items()):
-            if lines.is_over(flood, now):
-                del self._floods[kind]
-                if flood.left_out:
-                    _write(lines.summary(line, flood.left_out))
-
-
-def _write(line: Line) -> None:
-    """A handler of the host's that raises must not take the Turner with it."""
-    try:
-        record = log.makeRecord(log.name, line.level, __file__, 0, line.text, (), None, extra=line.fields)
-        record.exc_text = line.trace or None  # every formatter of `logging` writes it behind the message
-        log.handle(record)
-    except Exception:  # noqa: S110 - there is no other place to say so
-        pass
+        self._throttle.close()

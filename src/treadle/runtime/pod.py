@@ -277,7 +277,7 @@ class Pod:
             resolve=self._resolve,
         )
         self.recovery = Recovery(self._storage, lambda: self.roster.settings)
-        self.outcome_log = OutcomeLog(self._loop, each=self._log_jobs, most=self._most_attempts, now=self._storage_time)
+        self.outcome_log = OutcomeLog(each=self._log_jobs, most=self._most_attempts, now=self._storage_time)
         self.reporter = Reporter(
             self._storage, least=self._keep_logs, now=self._storage_time, in_hand=self.roster.in_hand
         )
