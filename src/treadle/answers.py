@@ -75,7 +75,11 @@ class Answers:
 
 def _refused(told: Answered) -> Conflict | AnswerStale | AnswerNotFound:
     if told.outcome == "unknown":
-        return AnswerNotFound("there is no such token; it is the text that ctx.answer_token gave, whole")
+        return unknown_token()
     if told.outcome == "conflict":
         return Conflict(f"job {told.job} has been given another answer")
     return AnswerStale(f"job {told.job} does not wait for this answer any more: that attempt is over")
+
+
+def unknown_token() -> AnswerNotFound:
+    return AnswerNotFound("there is no such token; it is the text that ctx.answer_token gave, whole")

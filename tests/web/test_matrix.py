@@ -11,6 +11,7 @@ import itertools
 import sqlite3
 from collections.abc import AsyncGenerator, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -115,6 +116,54 @@ async def test_anonymous_gets_nothing_but_what_is_public(world: World) -> None:
                 assert status < 500
             else:
                 assert status == 401, (method, path, status)
+
+
+# What may be sent where nobody is asked who he is: more than 4 KiB only where a contract says so.
+LARGER_IN_PUBLIC = {"/api/v1/answers/{token}": 1024 * 1024 + 1024}
+
+
+def test_public_routes_take_little() -> None:
+    for route in every_route():
+        if route.is_public and not route.is_safe:
+            assert route.largest_body <= LARGER_IN_PUBLIC.get(route.path, 4 * 1024), route.path
+        elif not route.is_public:
+            assert route.largest_body == 2 * 1024 * 1024, route.path
+
+
+async def test_every_route_refuses_a_body_that_is_too_large_without_reading_it(world: World) -> None:
+    """Whoever may ask is told 413, whoever may not is told so, and neither has a byte of the body read."""
+
+    async def unread() -> Any:
+        pytest.fail("the body was read")
+
+    async def status(route: Route, role: str | None, length: int) -> int:
+        found: list[int] = []
+
+        async def keep(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                found.append(message["status"])
+                assert (b"connection", b"close") in message["headers"], (role, route.path)
+
+        headers = {"host": "localhost", "sec-fetch-site": "same-origin", "content-length": str(length)}
+        headers |= {} if role is None else {"x-role": role}
+        scope = {
+            "type": "http", "method": route.method, "path": path_of(route), "query_string": b"", "scheme": "http",
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()], "root_path": "",
+            "client": ("192.0.2.7", 1), "server": ("localhost", 80), "http_version": "1.1",
+        }  # fmt: skip
+        await world.web(scope, unread, keep)
+        return found[0]
+
+    unsafe = [route for route in world.web.table.routes if not route.is_safe]
+    assert len(unsafe) > 60
+    for route in unsafe:
+        length = max(route.largest_body + 1, 64 * 1024 + 1)
+        for role in (None, "viewer", "admin"):
+            may = route.is_public or (role is not None and route.action in ROLES[role])
+            refused = 401 if role is None else 403
+            if route.before is not None:
+                may, refused = False, 404  # there is no such token: that comes first
+            assert await status(route, role, length) == (413 if may else refused), (role, route.path)
 
 
 async def test_no_unsafe_method_passes_from_another_site(world: World) -> None:

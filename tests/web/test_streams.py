@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from treadle import App, Context
-from treadle.web import Dashboard, stream
+from treadle.web import Dashboard, access, stream
 from treadle.web.access import Access
+from treadle.web.tokens import Tokens, make
 
 from .world import World, world_on
 
@@ -21,7 +25,16 @@ pytestmark = pytest.mark.anyio
 class Reader:
     """Reads a stream of a dashboard, without a socket."""
 
-    def __init__(self, web: Dashboard, path: str, role: str = "admin", **headers: str) -> None:
+    def __init__(
+        self,
+        web: Dashboard,
+        path: str,
+        role: str = "admin",
+        *,
+        method: str = "GET",
+        address: str = "127.0.0.1",
+        **headers: str,
+    ) -> None:
         self.status = 0
         self.text = ""
         self.ended = asyncio.Event()
@@ -30,10 +43,10 @@ class Reader:
         route, _, query = path.partition("?")
         given = {"host": "localhost", "x-role": role, **headers}
         self._scope = {
-            "type": "http", "method": "GET", "path": f"/api/v1{route}", "query_string": query.encode(),
+            "type": "http", "method": method, "path": f"/api/v1{route}", "query_string": query.encode(),
             "scheme": "http",
             "headers": [(name.encode(), value.encode()) for name, value in given.items()], "root_path": "",
-            "client": ("127.0.0.1", 1), "server": ("localhost", 80), "http_version": "1.1",
+            "client": (address, 1), "server": ("localhost", 80), "http_version": "1.1",
         }  # fmt: skip
         self._asked = False
 
@@ -82,6 +95,12 @@ class Reader:
         return found
 
 
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not is_so():
+            await asyncio.sleep(0.005)
+
+
 async def test_a_change_is_hinted_and_many_are_one_hint(world: World) -> None:
     async with Reader(world.web, "/stream?topics=jobs,queues") as reader:
         await reader.until(": treadle")
@@ -114,18 +133,102 @@ async def test_a_quiet_stream_is_kept_alive(world: World, monkeypatch: pytest.Mo
         await reader.until(": still here")
 
 
-async def test_there_are_so_many_streams_and_no_more(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "MOST", 2)
+async def test_there_are_so_many_streams_and_no_more(world: World) -> None:
+    world.web.hub.places.most = 2
     job = world.ids["scheduled"]
-    async with Reader(world.web, "/stream") as one, Reader(world.web, f"/jobs/{job}/stream") as two:
+    paths = ("/stream", f"/jobs/{job}/stream")
+    async with Reader(world.web, "/stream") as one, Reader(world.web, f"/jobs/{job}/stream", "viewer") as two:
         await one.until(": treadle")
         await two.until("event: job")
-        for path in ("/stream", f"/jobs/{job}/stream"):
+        for path in paths:
             async with Reader(world.web, path) as three:
                 await three.ended.wait()
                 assert three.status == 503 and "unavailable" in three.text
     async with Reader(world.web, "/stream") as again:
         await again.until(": treadle")
+
+
+async def test_one_user_cannot_take_all_streams(world: World) -> None:
+    """A viewer took all 200, and nobody else had a page that was live."""
+    world.web.hub.places.most = 8
+    job = world.ids["scheduled"]
+    paths = ("/stream", f"/jobs/{job}/stream") * 4
+    async with contextlib.AsyncExitStack() as stack:
+        greedy = [await stack.enter_async_context(Reader(world.web, path, "viewer")) for path in paths]
+        await until(lambda: all(each.status for each in greedy))
+        assert sorted(each.status for each in greedy) == [200] * 4 + [429] * 4
+        refused = [each.text for each in greedy if each.status == 429]
+        assert all("4 streams of yours" in each and '"rate_limited"' in each for each in refused)
+        for role in ("admin", "operator"):  # others still get theirs, whatever the address
+            other = await stack.enter_async_context(Reader(world.web, "/stream", role))
+            await other.until(": treadle")
+    assert world.web.hub.count == 0
+
+
+async def test_where_nobody_logs_in_one_address_cannot_take_all_streams() -> None:
+    app = App("memory://")
+    web = Dashboard(app, access="open", pages=False)
+    web.hub.places.most = 8
+    addresses = [f"2001:db8:0:1::{number}" for number in range(8)]  # of one /64: one caller
+    async with app, contextlib.AsyncExitStack() as stack:
+        greedy = [await stack.enter_async_context(Reader(web, "/stream", address=each)) for each in addresses]
+        await until(lambda: all(each.status for each in greedy))
+        assert sorted(each.status for each in greedy) == [200] * 4 + [429] * 4
+        other = await stack.enter_async_context(Reader(web, "/stream", address="2001:db8:0:2::1"))
+        await other.until(": treadle")
+    await web.close()
+
+
+@pytest.mark.parametrize("path", ["/stream", "/jobs/{id}/stream"])
+async def test_a_stream_that_never_began_gives_its_place_back(world: World, path: str) -> None:
+    """HEAD took a place for ever: a source that was not begun has no end."""
+    for _ in range(3):
+        async with Reader(world.web, path.format(id=world.ids["scheduled"]), method="HEAD") as reader:
+            await reader.ended.wait()
+            assert reader.status == 200
+    assert world.web.hub.count == 0 and not world.web.hub._subscribers
+
+
+@pytest.mark.parametrize("path", ["/stream", "/jobs/{id}/stream"])
+@pytest.mark.parametrize("change", ["revoked", "role", "expired", "broken", "hangs"])
+async def test_a_stream_ends_when_its_token_does(
+    world: World, monkeypatch: pytest.MonkeyPatch, path: str, change: str
+) -> None:
+    """It went on for as long as its reader liked."""
+    monkeypatch.setattr(stream, "CHECKED", 0.01)
+    monkeypatch.setattr(access, "LONGEST_CHECK", 0.01)
+    now = 1_800_000_000.0
+    kept, bearer = make("ann", "viewer+payload", expires=now + 60)
+    tokens = Tokens([kept], clock=lambda: now)
+    web = Dashboard(world.app, access=tokens, pages=False)
+    asked: list[str] = []
+    of_now = web._gate._authenticate
+
+    def count(request: Any) -> Any:
+        asked.append("")
+        return of_now(request)
+
+    web._gate._authenticate = count
+    headers = {"authorization": f"Bearer {bearer}"}
+    async with Reader(web, path.format(id=world.ids["scheduled"]), **headers) as reader:
+        await reader.until(": treadle" if path == "/stream" else "event: job")
+        await until(lambda: len(asked) > 3)
+        assert not reader.ended.is_set()  # as long as nothing changes, it stays
+        if change == "revoked":
+            del tokens._tokens["ann"]
+        elif change == "role":
+            tokens._tokens["ann"] = structs.replace(kept, role="viewer")
+        elif change == "expired":
+            now += 61
+        elif change == "broken":
+            web._gate._authenticate = lambda request: 1 / 0  # type: ignore[assignment, return-value]
+        else:
+            web._gate._authenticate = lambda request: asyncio.sleep(60)  # type: ignore[assignment, return-value]
+        async with asyncio.timeout(10):
+            await reader.ended.wait()
+        assert reader.events()[-1] == ("end", {})
+    assert web.hub.count == 0
+    await web.close()
 
 
 async def test_streams_end_at_a_stop(world: World) -> None:

@@ -13,11 +13,15 @@ The Gate refuses, in this order: an unknown Host (421), an unsafe method without
 not known (401), a mutation where all is read-only (403). What is left is denied too, unless a route is declared for it
 and its action is among the caller's. It puts the request's id, the route, the path's parts and the Access into
 `scope["state"]`, and the security headers on every answer.
+
+It reads nothing of a body. What is left of one when the answer begins is settled here too: see `web.body`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
+import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 from urllib.parse import urlsplit
@@ -29,10 +33,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from .. import __version__
 from ..client import new_id
 from ..core.errors import ConfigError
+from .body import Intake
 from .problem import READ_ONLY, Problem
 
 if TYPE_CHECKING:
     from .routing import Table
+
+log = logging.getLogger("treadle.web")
 
 Action = Literal[
     "see",  # everything but arguments, results, metadata and logs
@@ -75,6 +82,7 @@ ROLES: Final[Mapping[str, frozenset[Action]]] = {
 
 SAFE: Final = frozenset({"GET", "HEAD"})
 LARGEST_HEAD: Final = 16 * 1024
+LONGEST_CHECK: Final = 5.0  # for finding out again who has a stream open
 LOOPBACK: Final = ("localhost", "127.0.0.1", "[::1]")
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -200,23 +208,46 @@ class Gate:
         found = self._table.find(scope["method"], route_path(scope))
         state["route"], state["path"], state["allow"] = found.route, found.parts, found.allow
 
+        intake = Intake(scope, receive)
+
         async def sealed(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
+                if "connection" in headers or await intake.must_close():
+                    headers["Connection"] = "close"
+                if not intake.is_h1:  # HTTP/2 has no such header, and no such need
+                    del headers["Connection"]
                 for name, value in HEADERS.items():
                     headers[name] = value
                 headers.setdefault("Cache-Control", "no-store")
                 headers["X-Request-Id"] = state["request_id"]
             await send(message)
 
-        request = Request(scope, receive)
+        request = Request(scope, intake.receive)
         try:
             await self._check(request)
         except Problem as problem:
             answer = await self._refuse(request, problem)
-            await answer(scope, receive, sealed)
+            await answer(scope, intake.receive, sealed)
             return
-        await self._inner(scope, receive, sealed)
+        await self._inner(scope, intake.receive, sealed)
+
+    async def is_still(self, request: Request, access: Access) -> bool:
+        """Whether whoever opened a stream would get the same rights now. Ask again fails closed: the page opens its
+        stream anew, and is told why if it may not."""
+        try:
+            async with asyncio.timeout(LONGEST_CHECK):
+                now = await self._identify(request)
+        except Exception as error:
+            log.debug("a stream of %s ends: who asks cannot be found out again: %s", access.user, error)
+            return False
+        return now is not None and (now.user, now.actions) == (access.user, access.actions)
+
+    async def _identify(self, request: Request) -> Access | None:
+        access = self._authenticate(request)
+        if inspect.isawaitable(access):
+            access = await access
+        return access if isinstance(access, Access) else None  # failure is closed
 
     async def _check(self, request: Request) -> None:
         headers, route = request.headers, request.scope["state"]["route"]
@@ -239,14 +270,10 @@ class Gate:
             raise Problem("forbidden", "streams are for pages of this server")
         if route is not None and route.is_public:
             return
-        access = self._authenticate(request)
-        if inspect.isawaitable(access):
-            access = await access
+        access = await self._identify(request)
         if access is None:
             asked = getattr(self._authenticate, "challenge", 'Bearer realm="treadle"')
             raise Problem("unauthorized", "log in first", headers={"WWW-Authenticate": asked})
-        if not isinstance(access, Access):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise Problem("unauthorized", "log in first")  # failure is closed
         request.scope["state"]["access"] = access
         # Asked for reads, too: a page shows no button for what cannot be done.
         if await self._read_only() and is_unsafe and not (route is not None and route.only_reads):

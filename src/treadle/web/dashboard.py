@@ -24,11 +24,15 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from ..core.address import group_of
 from ..core.errors import ConfigError
+from ..core.outcome_log import Line, printable
+from ..core.share import Shares
+from ..runtime.line_throttle import LineThrottle
 from ..runtime.services.surveyor import Survey, Surveyor
 from . import body as bodies
 from . import once, seals
-from .access import LOOPBACK, SAFE, Access, Authenticate, Gate, everybody
+from .access import LOOPBACK, NOBODY, SAFE, Access, Authenticate, Gate, everybody
 from .plain import JSON, plain
 from .problem import AWAY, INTERNAL, TOO_LONG, Problem, problem_of
 from .pulse import Pulse
@@ -43,6 +47,7 @@ log = logging.getLogger("treadle.web")
 
 SLOWEST: Final = 5.0  # what a read may take
 WATCH: Final = 5.0
+TOLD: Final = (401, 403, 408, 413, 421, 429)  # refusals that are in the log, ten of a kind a minute
 Refusal = Callable[[Request, Problem], "Awaitable[Response]"]
 
 
@@ -89,11 +94,15 @@ class Dashboard:
         self.login: str | None = None  # the path of a form that logs in, where there is one
         self.health: Any = None  # of the pod in the same process, if there is one
         self.extra: tuple[Route, ...] = tuple(getattr(access, "routes", ()))
+        self._is_open = isinstance(access, str)
         self.authenticate: Authenticate = everybody if isinstance(access, str) else access
         if self.extra:
             self.login = "/login"
         self.table = Table([*api_routes(), *(page_routes() if pages else ()), *self.extra])
         self._problem_page = _problem_page() if pages else None
+        self._refused = LineThrottle(log)
+        self._anonymous = Shares(bodies.HELD_ANONYMOUS)
+        self._known = Shares(bodies.HELD_KNOWN)
         self._attended: set[asyncio.Task[Any]] = set()
         self._watching: asyncio.Task[None] | None = None
         self._gate = Gate(
@@ -126,6 +135,7 @@ class Dashboard:
         """End the streams, and leave operations that are worked off here to others."""
         self.standing.close()
         self.attending.close()
+        self._refused.close()
         await self.hub.close()
         for task in (*self._attended, *([] if self._watching is None else [self._watching])):
             task.cancel()
@@ -135,6 +145,16 @@ class Dashboard:
         while True:
             await self.standing.look()
             await asyncio.sleep(WATCH)
+
+    def caller(self, request: Request, access: Access) -> str:
+        """Who is counted where one caller may take a share only: a user, or an address where nobody logs in."""
+        if self._is_open or access is NOBODY:
+            return f"address {group_of(request.client.host if request.client else '')}"
+        return f"user {access.user}"
+
+    async def is_still(self, request: Request, access: Access) -> bool:
+        """Whether whoever opened a stream has the same rights now: see `Gate.is_still`."""
+        return await self._gate.is_still(request, access)
 
     async def survey(self) -> Survey:
         """What `/metrics` shows of the cluster."""
@@ -188,11 +208,6 @@ class Dashboard:
             raise Problem("not_found", "there is nothing here")
         is_api = route.kind == "api"
         query = decode_query(route.query, request.query_params.multi_items(), strict=is_api)
-        body: Any = None
-        raw = b""
-        if not route.is_safe:
-            raw = await bodies.read(request, bodies.JSON if is_api else bodies.FORM)
-            body = decode_json(route.body, raw) if is_api else decode_form(route.body, raw)
         reads = route.is_safe or route.only_reads
         call: Call[Any, Any] = Call(
             web=self,
@@ -201,9 +216,23 @@ class Dashboard:
             access=state["access"],
             path=state["path"],
             query=query,
-            body=body,
-            raw=raw,
+            body=None,
         )
+        if route.is_safe:
+            return await self._ask(call, route)
+        if route.before is not None:
+            await route.before(call)
+        shares = self._anonymous if call.access is NOBODY else self._known
+        held = bodies.Held(shares, self.caller(request, call.access))
+        try:
+            call.raw = await bodies.read(request, bodies.JSON if is_api else bodies.FORM, route.largest_body, held)
+            call.body = decode_json(route.body, call.raw) if is_api else decode_form(route.body, call.raw)
+            return await self._ask(call, route)
+        finally:
+            held.give_back()
+
+    async def _ask(self, call: Call[Any, Any], route: Route) -> Response:
+        reads = route.is_safe or route.only_reads
         try:
             async with asyncio.timeout(None if route.is_stream or not reads else SLOWEST):
                 with once.remembering() if reads and not route.is_stream else contextlib.nullcontext():
@@ -212,7 +241,7 @@ class Dashboard:
             # A storage that is away is tried for as long: then it is not the question that was too wide.
             raise Problem("unavailable", TOO_LONG if self.pulse.is_ready else AWAY) from None
         if not reads:
-            log.info("%s", _told(request, call, route))
+            log.info("%s", _told(call.request, call, route))
         if isinstance(found, Response):
             return found
         return JSON(plain(found), status_code=route.status)
@@ -221,13 +250,13 @@ class Dashboard:
         """The answer of an error: JSON under the API, a page elsewhere."""
         problem = problem_of(error)
         state = request.scope["state"]
+        asked = f"request {state['request_id']}: {_clean(request.method)} {_path(request)}"
         if problem.message == INTERNAL:
-            log.error("request %s: %s %s", state["request_id"], request.method, _path(request), exc_info=error)
-        elif problem.status in (401, 403, 421) or problem.status >= 500:
-            log.warning(
-                "request %s: %s %s refused for %s: %s",
-                state["request_id"], request.method, _path(request), _clean(state["access"].user), problem.message,
-            )  # fmt: skip
+            if self._refused.admits(Line(logging.ERROR, asked, f"internal {type(error).__name__}")):
+                log.error("%s", asked, exc_info=error)
+        elif problem.status in TOLD or problem.status >= 500:
+            text = f"{asked} refused for {_clean(state['access'].user)}: {printable(problem.message)}"
+            self._refused.tell(Line(logging.WARNING, text, f"refused {problem.kind}"))
         if problem.kind == "forbidden" and request.method not in SAFE:
             await self._audit_refusal(request, problem)
         is_api = _route_path(request).startswith((f"{BASE}/", "/healthz", "/readyz", "/metrics")) or (

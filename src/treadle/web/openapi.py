@@ -19,6 +19,7 @@ MEANINGS: Final = {
     401: "Log in first.",
     403: "The role may not do this, it is read-only here, or the request may come from another site's page.",
     404: "There is no such thing.",
+    408: "The body did not come in time.",
     409: "It came too late: `fields` says what is true now.",
     413: "The body is too large.",
     415: "The body is not of the type that is asked for.",
@@ -28,7 +29,7 @@ MEANINGS: Final = {
     503: "The storage is away, or too slow; see Retry-After.",
 }
 _EVERYWHERE: Final = (400, 401, 403, 404, 421, 503)
-_WITH_BODY: Final = (413, 415, 429)
+_WITH_BODY: Final = (408, 413, 415, 429)
 
 
 class Error(Struct, kw_only=True):

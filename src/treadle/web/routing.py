@@ -25,6 +25,9 @@ of the path, never empty and without a slash. The query of an API route refuses 
 leaves it out. A field that is a list or tuple takes a repeated parameter. `only_reads` marks an unsafe method that
 changes nothing (a preview): it passes where all is read-only.
 
+A body has 2 MiB at most, and 4 KiB where the route is public; `largest` says otherwise. `before` is a function of the
+call that is asked before anything of the body is read: a route whose path holds the credential looks at it there.
+
 `call.app` is the App to ask. For GET, and for whatever only reads, it is one that cannot write at all.
 """
 
@@ -42,6 +45,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from ..core.request_body import LARGEST, LARGEST_ANONYMOUS
 from .access import ACTIONS, SAFE, Access, Action
 from .problem import Problem
 
@@ -130,6 +134,8 @@ class Route:
     only_reads: bool = False
     is_stream: bool = False
     is_credential: bool = False  # what the path holds proves who asks, and where from
+    largest: int | None = None  # bytes of a body; None: as much as whoever is logged in may send, or little
+    before: Handler | None = None  # asked before the body is read, with a Call that has none
     media: str = "application/json"
     summary: str = ""
     problems: tuple[int, ...] = ()  # statuses beside those that every route may have
@@ -142,6 +148,12 @@ class Route:
     @property
     def is_safe(self) -> bool:
         return self.method in SAFE
+
+    @property
+    def largest_body(self) -> int:
+        if self.largest is not None:
+            return self.largest
+        return LARGEST_ANONYMOUS if self.is_public else LARGEST
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -178,6 +190,8 @@ class Routes:
         only_reads: bool = False,
         is_stream: bool = False,
         is_credential: bool = False,
+        largest: int | None = None,
+        before: Handler | None = None,
         media: str = "application/json",
         problems: Iterable[int] = (),
         base: str = BASE,
@@ -195,6 +209,8 @@ class Routes:
             only_reads=only_reads,
             is_stream=is_stream,
             is_credential=is_credential,
+            largest=largest,
+            before=before,
             media=media,
             problems=tuple(problems),
         )

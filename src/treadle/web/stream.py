@@ -10,7 +10,10 @@ and some changes have none, from a look every two seconds at what each topic is 
 while somebody listens. `metrics` carries points for charts: how much there is now, and the last steps of the chart that
 the stream was opened with (see `points`).
 
-A stream costs one place of 200, no thread and no connection. A reader that does not read is let go.
+A stream costs one place of 200, no thread and no connection of the database. One user (one address, where nobody logs
+in) has half of them at most, and less if others take many: see `core.share`. A reader that does not read is let go.
+Who opened it is asked for again every ten seconds: a stream of a token that was revoked, has expired or has another
+role by now ends then.
 """
 
 from __future__ import annotations
@@ -25,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from ..core.share import Shares
 from ..ports import Wake
 from .plain import encode, plain
 from .points import Asked, Tails
@@ -43,6 +47,8 @@ LOOK: Final = 2.0
 LONGEST_LOOK: Final = 5.0  # as long as a page may take
 MOST: Final = 200
 SLOWEST_READER: Final = 30.0
+CHECKED: Final = 10.0  # how often it is found out again who has a stream open
+LAST_WORD: Final = 1.0
 STATES: Final = ("ready", "scheduled", "waiting", "running", "succeeded", "failed", "cancelled")
 LYING: Final = ("ready", "scheduled", "running")  # what charts of depth show
 
@@ -79,7 +85,7 @@ class Hub:
     def __init__(self, app: App) -> None:
         self._app = app
         self._subscribers: set[Subscriber] = set()
-        self._others = 0  # streams of single jobs
+        self.places = Shares(MOST)
         self._looking: asyncio.Task[None] | None = None
         self._unlisten: Callable[[], None] = lambda: None
         self._seen: dict[str, Any] = {}
@@ -89,18 +95,28 @@ class Hub:
 
     @property
     def count(self) -> int:
-        return len(self._subscribers) + self._others
+        return self.places.taken
 
-    def enter(self) -> None:
-        """Take a place for a stream of another kind; `leave` gives it back."""
-        self._check()
-        self._others += 1
+    def enter(self, caller: str) -> Callable[[], None]:
+        """Take a place for a stream of this caller; what is answered gives it back, once."""
+        if self.closing.is_set():
+            raise Problem("unavailable", "this server is stopping")
+        verdict = self.places.take(caller)
+        if verdict == "full":
+            said = f"{self.places.most} streams are open: ask again without one"
+            raise Problem("unavailable", said, headers={"Retry-After": "30"})
+        if verdict == "share":
+            said = f"{self.places.held(caller)} streams of yours are open: ask again without one"
+            raise Problem("rate_limited", said, headers={"Retry-After": "30"})
+        held = [caller]
 
-    def leave(self) -> None:
-        self._others -= 1
+        def leave() -> None:
+            if held:
+                self.places.give_back(held.pop())
+
+        return leave
 
     def subscribe(self, topics: Iterable[str], chart: Asked | None = None) -> Subscriber:
-        self._check()
         subscriber = Subscriber(topics, chart)
         self._subscribers.add(subscriber)
         return subscriber
@@ -113,8 +129,9 @@ class Hub:
             self._unlisten()
             self._unlisten = lambda: None
 
-    async def listen(self, subscriber: Subscriber) -> AsyncIterator[bytes]:
+    async def listen(self, topics: Iterable[str], chart: Asked | None = None) -> AsyncIterator[bytes]:
         """What goes over the wire."""
+        subscriber = self.subscribe(topics, chart)
         try:
             await self._look_and_listen()
             yield b": treadle\nretry: 3000\n\n"
@@ -142,14 +159,6 @@ class Hub:
             self._looking = None
         self._unlisten()
         self._unlisten = lambda: None
-
-    def _check(self) -> None:
-        if self.closing.is_set():
-            raise Problem("unavailable", "this server is stopping")
-        if self.count >= MOST:
-            raise Problem(
-                "unavailable", f"{MOST} streams are open: ask again without one", headers={"Retry-After": "30"}
-            )
 
     async def _look_and_listen(self) -> None:
         if self._looking is not None:
@@ -275,29 +284,57 @@ async def _either(first: asyncio.Event, second: asyncio.Event, limit: float) -> 
 
 
 class EventStream(Response):
-    """An answer that goes on until its source ends, or its reader goes away or stops to read."""
+    """An answer that goes on until its source ends, its reader goes away or stops to read, or whoever opened it is not
+    allowed to any more. It has a place, which `leave` gives back: a source that never began could not do so."""
 
-    def __init__(self, source: AsyncIterator[bytes]) -> None:
+    def __init__(
+        self,
+        source: AsyncIterator[bytes],
+        leave: Callable[[], None] = lambda: None,
+        is_still: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
         super().__init__(media_type="text/event-stream")
         self.headers["X-Accel-Buffering"] = "no"
         del self.headers["content-length"]
         self._source = source
+        self._leave = leave
+        self._is_still = is_still
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        if scope["method"] == "HEAD":
-            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            if scope["method"] == "HEAD":
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            else:
+                await self._stream(receive, send)
+        finally:
+            self._leave()
             await _closed(self._source)
-            return
+
+    async def _stream(self, receive: Receive, send: Send) -> None:
         sending = asyncio.ensure_future(self._send(send))
         gone = asyncio.ensure_future(_gone(receive))
+        refused = asyncio.ensure_future(self._refused())
         try:
-            await asyncio.wait((sending, gone), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait((sending, gone, refused), return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for task in (sending, gone):
+            for task in (sending, gone, refused):
                 task.cancel()
-            await asyncio.gather(sending, gone, return_exceptions=True)
-            await _closed(self._source)
+            await asyncio.gather(sending, gone, refused, return_exceptions=True)
+        if refused in done and sending not in done:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LAST_WORD):
+                    await send({"type": "http.response.body", "body": message("end", {}), "more_body": False})
+
+    async def _refused(self) -> None:
+        """Until whoever opened it is not allowed to any more."""
+        if self._is_still is None:
+            await asyncio.Event().wait()
+            return
+        while True:
+            await asyncio.sleep(CHECKED)
+            if not await self._is_still():
+                return
 
     async def _send(self, send: Send) -> None:
         async for part in self._source:

@@ -1,5 +1,7 @@
 """Outside answers over HTTP, for jobs that wait for one. The token in the path is the credential: random, bound to one
-attempt, and so nobody has to log in. With TREADLE_ANSWER_SECRET set, the body must be signed as well."""
+attempt, and so nobody has to log in. With TREADLE_ANSWER_SECRET set, the body must be signed as well.
+
+Whoever has no token that was ever given out sends no body: the token is looked up before anything of it is read."""
 
 from __future__ import annotations
 
@@ -8,6 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from ...answers import unknown_token
 from ...core import answer as answering
 from ..problem import Problem
 from ..routing import PUBLIC, Call, Routes
@@ -38,14 +41,42 @@ class Beaten(Struct):
     until: datetime
 
 
-@routes.api("POST", "/answers/{token}", action=PUBLIC, body=Answer, answer=Given, is_credential=True, problems=(409,))
+async def is_known(call: Call[Any, Any]) -> None:
+    """Before the body is read: AnswerNotFound for what was never a token, 401 for what was not signed at all."""
+    if call.web.whole.config.answer_secret is not None and HEADER not in call.request.headers:
+        raise _unsigned()
+    id = answering.id_of(call.path["token"])
+    _, found = await call.web.reads.client.ask(lambda storage: storage.answer_of(id))
+    if found is None:
+        raise unknown_token()
+
+
+@routes.api(
+    "POST",
+    "/answers/{token}",
+    action=PUBLIC,
+    body=Answer,
+    answer=Given,
+    is_credential=True,
+    largest=answering.LARGEST_BODY,
+    before=is_known,
+    problems=(409,),
+)
 async def give(call: Call[None, Answer]) -> Any:
     """Answer a job that waits: with a result, with an error, or to try again after a while."""
     _check(call)
     return {"outcome": await call.app.answers.say(call.path["token"], answering.read(call.raw))}
 
 
-@routes.api("POST", "/answers/{token}/beat", action=PUBLIC, answer=Beaten, is_credential=True, problems=(409,))
+@routes.api(
+    "POST",
+    "/answers/{token}/beat",
+    action=PUBLIC,
+    answer=Beaten,
+    is_credential=True,
+    before=is_known,
+    problems=(409,),
+)
 async def beat(call: Call[None, None]) -> Any:
     """Still at it: the wait may last its whole time from now on."""
     _check(call)
@@ -58,4 +89,8 @@ def _check(call: Call[Any, Any]) -> None:
         return
     signature = call.request.headers.get(HEADER)
     if not answering.is_signed(secret, call.path["token"], call.raw, signature):
-        raise Problem("unauthorized", f"the answer must be signed in {HEADER}")
+        raise _unsigned()
+
+
+def _unsigned() -> Problem:
+    return Problem("unauthorized", f"the answer must be signed in {HEADER}")

@@ -43,7 +43,7 @@ class StreamQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 @routes.api(
-    "GET", "/stream", action="see", query=StreamQuery, is_stream=True, media="text/event-stream", problems=(503,)
+    "GET", "/stream", action="see", query=StreamQuery, is_stream=True, media="text/event-stream", problems=(429, 503)
 )
 async def stream(call: Call[StreamQuery, None]) -> Any:
     """Hints: which topics have changed. The event's name is the topic, and its data is empty; `metrics` has numbers of
@@ -54,17 +54,22 @@ async def stream(call: Call[StreamQuery, None]) -> Any:
         raise Problem("validation", f"topics are {', '.join(TOPICS)}", fields={"field": "topics"})
     hub, query = call.web.hub, call.query
     chart = None if query.step is None else Asked(query.step, query.queue, query.task)
-    return EventStream(hub.listen(hub.subscribe(wanted, chart)))
+    return _opened(call, hub.listen(wanted, chart))
 
 
-@routes.api("GET", "/jobs/{id}/stream", action="see", is_stream=True, media="text/event-stream", problems=(503,))
+@routes.api("GET", "/jobs/{id}/stream", action="see", is_stream=True, media="text/event-stream", problems=(429, 503))
 async def job_stream(call: Call[None, None]) -> Any:
     """A job's state, attempt, progress, result and warning, as they change (`job`), and its log (`log`) for whoever may
     see payloads; ends with `end` when the job does."""
     id = job_id(call.path["id"])
     await call.app.jobs.get(id)
-    call.web.hub.enter()
-    return EventStream(_follow(call, id))
+    return _opened(call, _follow(call, id))
+
+
+def _opened(call: Call[Any, Any], source: AsyncIterator[bytes]) -> EventStream:
+    """In a place of its own, for as long as the caller has the rights that it has now."""
+    leave = call.web.hub.enter(call.web.caller(call.request, call.access))
+    return EventStream(source, leave, lambda: call.web.is_still(call.request, call.access))
 
 
 async def _follow(call: Call[Any, Any], id: str) -> AsyncIterator[bytes]:
@@ -72,33 +77,30 @@ async def _follow(call: Call[Any, Any], id: str) -> AsyncIterator[bytes]:
     loop = asyncio.get_running_loop()
     told: Any = None
     last_line, quiet_since = 0, loop.time()
-    try:
-        while not hub.closing.is_set():
-            try:
-                job = call.web.redact.job(plain(await call.app.jobs.get(id)), call.access)
-                lines = await _lines(call, id, last_line) if call.access.may("payload") else []
-            except JobNotFound:
-                break
-            except StorageUnavailable:
-                job, lines = None, []  # it comes back
-            now = None if job is None else {name: job[name] for name in FOLLOWED}
-            if now is not None and now != told:
-                told, quiet_since = now, loop.time()
-                yield message("job", now)
-            for line in lines:
-                last_line, quiet_since = line["n"], loop.time()
-                yield message("log", line)
-            if told is not None and told["state"] in ENDED and not lines:
-                break
-            if loop.time() - quiet_since > KEPT_ALIVE:
-                quiet_since = loop.time()
-                yield b": still here\n\n"
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK):
-                    await hub.closing.wait()
-        yield message("end", {})
-    finally:
-        hub.leave()
+    while not hub.closing.is_set():
+        try:
+            job = call.web.redact.job(plain(await call.app.jobs.get(id)), call.access)
+            lines = await _lines(call, id, last_line) if call.access.may("payload") else []
+        except JobNotFound:
+            break
+        except StorageUnavailable:
+            job, lines = None, []  # it comes back
+        now = None if job is None else {name: job[name] for name in FOLLOWED}
+        if now is not None and now != told:
+            told, quiet_since = now, loop.time()
+            yield message("job", now)
+        for line in lines:
+            last_line, quiet_since = line["n"], loop.time()
+            yield message("log", line)
+        if told is not None and told["state"] in ENDED and not lines:
+            break
+        if loop.time() - quiet_since > KEPT_ALIVE:
+            quiet_since = loop.time()
+            yield b": still here\n\n"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LOOK):
+                await hub.closing.wait()
+    yield message("end", {})
 
 
 async def _lines(call: Call[Any, Any], id: str, after: int) -> list[dict[str, Any]]:
