@@ -63,3 +63,4 @@ def test_the_count_is_what_was_taken_and_not_given_back(steps: list[tuple[str, i
 )
 def test_connections_leave_files_to_the_rest_of_the_process(files: int | None, most: int) -> None:
     assert most_connections(1000, files) == most
+    assert most_connections(20, files) == 20

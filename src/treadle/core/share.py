@@ -31,7 +31,7 @@ def may_take(held: int, taken: int, most: int, wanted: int = 1) -> Verdict:
 def most_connections(most: int, files: int | None) -> int:
     """How many connections a process serves that may have `files` files open (None: any number). A connection that
     cannot be accepted would shut out everybody, whoever holds the others."""
-    return most if files is None else max(FEWEST_CONNECTIONS, min(most, files - OTHER_FILES))
+    return most if files is None else min(most, max(FEWEST_CONNECTIONS, files - OTHER_FILES))
 
 
 class Shares:
