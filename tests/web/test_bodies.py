@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
@@ -23,70 +22,10 @@ from treadle.core.share import Shares
 from treadle.web import Access, Dashboard, body
 from treadle.web.tokens import Tokens, make
 
+from .wire import Sender
 from .world import who
 
 pytestmark = pytest.mark.anyio
-
-JSON = "application/json"
-
-
-class Sender:
-    """A request whose body comes in parts, when the test says so, or never to an end."""
-
-    def __init__(
-        self,
-        web: Any,
-        path: str,
-        *parts: bytes,
-        method: str = "POST",
-        ends: bool = True,
-        address: str = "192.0.2.7",
-        root: str = "",
-        http_version: str = "1.1",
-        **headers: str,
-    ) -> None:
-        self.status = 0
-        self.headers: dict[str, str] = {}
-        self.text = ""
-        self.received = 0  # how often the app has asked for more
-        self.more: asyncio.Queue[tuple[bytes, bool]] = asyncio.Queue()
-        for number, part in enumerate(parts, 1):
-            self.more.put_nowait((part, not ends or number < len(parts)))
-        given = {"host": "localhost", "sec-fetch-site": "same-origin", "content-type": JSON}
-        given |= {name.replace("_", "-"): value for name, value in headers.items()}
-        if "transfer-encoding" not in given:
-            given.setdefault("content-length", str(sum(map(len, parts)) + (0 if ends else 1)))
-        self._scope = {
-            "type": "http", "asgi": {"version": "3.0"}, "method": method, "path": f"{root}{path}", "query_string": b"",
-            "scheme": "http", "root_path": "", "client": (address, 1), "server": ("localhost", 80),
-            "http_version": http_version, "headers": [(name.encode(), each.encode()) for name, each in given.items()],
-        }  # fmt: skip
-        self.task = asyncio.ensure_future(web(self._scope, self._receive, self._send))
-
-    async def _receive(self) -> dict[str, Any]:
-        self.received += 1
-        part, more = await self.more.get()
-        return {"type": "http.request", "body": part, "more_body": more}
-
-    async def _send(self, message: dict[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            self.status = message["status"]
-            self.headers = {name.decode(): value.decode() for name, value in message["headers"]}
-        else:
-            self.text += message.get("body", b"").decode()
-
-    async def answer(self) -> Sender:
-        async with asyncio.timeout(20):
-            await self.task
-        return self
-
-    @property
-    def kind(self) -> str:
-        return str(json.loads(self.text)["error"]["kind"])
-
-    @property
-    def closes(self) -> bool:
-        return self.headers.get("connection") == "close"
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import pytest
 
 from treadle.core import sheet
 from treadle.core.rollup import MINUTE, Rollup
+from treadle.core.share import Shares
 from treadle.runtime.services.sounder import Sounder
 from treadle.web import sheets, stream
 from treadle.web.api import exports
@@ -81,14 +82,45 @@ async def test_what_is_wrong_is_said_before_the_file_begins(world: World) -> Non
     assert (await world.ask("HEAD", "/jobs.csv")).text == ""
 
 
-async def test_only_so_many_files_at_once(world: World) -> None:
-    exports._open[world.web] = exports.AT_ONCE  # pyright: ignore[reportPrivateUsage]
-    try:
-        assert (await world.get("/jobs.csv")).status_code == 429
-    finally:
-        exports._open[world.web] = 0  # pyright: ignore[reportPrivateUsage]
-    await asyncio.gather(*(world.get("/jobs.csv") for _ in range(3)))
-    assert exports._open[world.web] == 0  # pyright: ignore[reportPrivateUsage]
+async def test_only_so_many_files_at_once_and_two_of_one_user(world: World) -> None:
+    places = exports._open.setdefault(world.web, Shares(exports.AT_ONCE))  # pyright: ignore[reportPrivateUsage]
+    for _ in range(2):
+        assert places.take("user the-admin") == "granted"
+    answer = await world.get("/jobs.csv")
+    assert answer.status_code == 429 and "2 exports are under way, 2 of them yours" in answer.text
+    assert (await world.get("/jobs.csv", "viewer")).status_code == 200
+    for caller in ("user a", "user b"):
+        assert places.take(caller) == "granted"
+    assert (await world.get("/jobs.csv", "viewer")).status_code == 429
+    for caller in ("user a", "user b", "user the-admin", "user the-admin"):
+        places.give_back(caller)
+    for _ in range(6):  # a file that is sent, one that is only asked about, and one that never begins give back theirs
+        assert (await world.get("/jobs.csv")).status_code == 200
+        assert (await world.ask("HEAD", "/jobs.csv")).status_code == 200
+        assert (await world.get("/jobs.csv?filter=args.x:1")).status_code in (200, 400)
+    assert places.taken == 0
+
+
+async def test_a_file_breaks_off_when_its_token_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exports, "PAGE", 1)
+    monkeypatch.setattr(sheets, "_PART", 1)
+    monkeypatch.setattr(stream, "CHECKED", 0.01)
+    reader = Reader(world.web, "/jobs.csv")
+    messages: list[dict[str, Any]] = []
+
+    async def send(message: dict[str, Any]) -> None:
+        messages.append(message)
+        if message.get("body"):
+            await asyncio.Event().wait()  # a slow reader
+
+    reader._send = send  # type: ignore[method-assign]
+    async with asyncio.timeout(20), reader:
+        while not any(each.get("body") for each in messages):
+            await asyncio.sleep(0.005)
+        world.web._gate._authenticate = lambda request: None
+        await reader.ended.wait()
+    assert not any(each["type"] == "http.response.body" and not each["more_body"] for each in messages)
+    assert exports._open[world.web].taken == 0  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_who_stops_to_read_is_let_go_and_gives_its_place_back(
@@ -110,7 +142,7 @@ async def test_who_stops_to_read_is_let_go_and_gives_its_place_back(
     async with asyncio.timeout(5), stuck:
         await stuck.ended.wait()
     assert sent == 2
-    assert exports._open[world.web] == 0  # pyright: ignore[reportPrivateUsage]
+    assert exports._open[world.web].taken == 0  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_a_file_that_breaks_off_has_no_end(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +159,7 @@ async def test_a_file_that_breaks_off_has_no_end(world: World, monkeypatch: pyte
         await broken.ended.wait()
     assert messages[0]["status"] == 200
     assert not any(each["type"] == "http.response.body" and not each["more_body"] for each in messages)
-    assert exports._open[world.web] == 0  # pyright: ignore[reportPrivateUsage]
+    assert exports._open[world.web].taken == 0  # pyright: ignore[reportPrivateUsage]
 
 
 async def test_failures_as_csv(world: World) -> None:

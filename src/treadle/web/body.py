@@ -1,8 +1,8 @@
 """A request's body: bounded in size and in time, never decompressed, of the one type that is asked for.
 
-It is read after the Gate has let its request pass, by a deadline that grows with what has arrived (`core.request_body`),
-and while it is read it counts against what bodies may hold in memory together: those of nobody in particular, and those
-of callers who are known, each with a share for one address or one user (`core.share`).
+It is read after the Gate has let its request pass, by a deadline that grows with what has arrived
+(`core.request_body`). While it is read it counts against what bodies may hold in memory together: those of nobody in
+particular, and those of callers who are known, each with a share for one address or one user (`core.share`).
 
 A body that nobody reads (of a refused request, of a GET) must not keep its connection either. What is small and at hand
 is let pass by, so that the connection can be used again and the answer is not lost to a reset; for anything else the
@@ -18,7 +18,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope
 
-from ..core.request_body import LARGEST, LARGEST_UNREAD, is_too_large, length_of, time_for
+from ..core.request_body import LARGEST, LARGEST_UNREAD, Length, is_too_large, length_of, time_for
 from ..core.share import Shares
 from .problem import Problem
 
@@ -37,7 +37,7 @@ class Intake:
     def __init__(self, scope: Scope, receive: Receive) -> None:
         headers = Headers(scope=scope)
         self._receive = receive
-        self._length = length_of(headers.get("content-length"), headers.get("transfer-encoding"))
+        self._length: Length = length_of(headers.get("content-length"), headers.get("transfer-encoding"))
         self._is_asked_for = headers.get("expect", "").lower() == "100-continue"
         self.is_h1 = str(scope.get("http_version", "1.1")).startswith("1")
         self._size = 0
@@ -53,7 +53,7 @@ class Intake:
     async def must_close(self) -> bool:
         """Asked when the answer begins: whether its connection is lost for further requests. A small rest of the body
         is received first, and forgotten."""
-        if not self.is_open:
+        if not self.is_open or not self.is_h1:
             return False
         most = self._size + LARGEST_UNREAD
         if self._is_asked_for or is_too_large(self._length, 0, most):

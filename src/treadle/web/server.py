@@ -54,6 +54,7 @@ class _Few(logging.Filter):
     def __init__(self, logger: logging.Logger) -> None:
         super().__init__()
         self._throttle = LineThrottle(logger)
+        self.close = self._throttle.close
 
     def filter(self, record: logging.LogRecord) -> bool:
         if hasattr(record, "left_out"):  # how many there were
@@ -62,7 +63,8 @@ class _Few(logging.Filter):
 
 
 connection_log: Final = logging.getLogger("treadle.web.connections")
-connection_log.addFilter(_Few(connection_log))
+_few: Final = _Few(connection_log)
+connection_log.addFilter(_few)
 
 
 class _Config(uvicorn.Config):
@@ -180,6 +182,7 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: Any = None) -> None:
         await self._web.close()  # or streams would keep it
         await super().shutdown(sockets)
+        _few.close()
 
 
 def server(

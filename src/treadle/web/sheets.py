@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
+
+from starlette.types import Send
 
 from ..core.sheet import line
 from .stream import EventStream
@@ -17,12 +19,22 @@ class Sheet(EventStream):
     """A file to keep: its name says what it is, and of when. As with any stream, a reader that does not read is let go;
     and a file that breaks off has no end, so that nobody takes it for the whole."""
 
-    def __init__(self, what: str, columns: Sequence[str], rows: AsyncIterator[Sequence[Any]]) -> None:
-        super().__init__(_text(columns, rows))
+    def __init__(
+        self,
+        what: str,
+        columns: Sequence[str],
+        rows: AsyncIterator[Sequence[Any]],
+        leave: Callable[[], None] = lambda: None,
+        is_still: Callable[[], Awaitable[bool]] | None = None,
+    ) -> None:
+        super().__init__(_text(columns, rows), leave, is_still)
         del self.headers["x-accel-buffering"]
         self.headers["content-type"] = f"{MEDIA}; charset=utf-8; header=present"
         name = f"treadle-{what}-{datetime.now(UTC):%Y%m%d-%H%M%S}.csv"
         self.headers["content-disposition"] = f'attachment; filename="{name}"'
+
+    async def _break_off(self, send: Send) -> None:
+        """Without an end."""
 
 
 async def _text(columns: Sequence[str], rows: AsyncIterator[Sequence[Any]]) -> AsyncIterator[bytes]:

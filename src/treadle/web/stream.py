@@ -322,9 +322,12 @@ class EventStream(Response):
                 task.cancel()
             await asyncio.gather(sending, gone, refused, return_exceptions=True)
         if refused in done and sending not in done:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(LAST_WORD):
-                    await send({"type": "http.response.body", "body": message("end", {}), "more_body": False})
+            await self._break_off(send)
+
+    async def _break_off(self, send: Send) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LAST_WORD):
+                await send({"type": "http.response.body", "body": message("end", {}), "more_body": False})
 
     async def _refused(self) -> None:
         """Until whoever opened it is not allowed to any more."""

@@ -4,13 +4,14 @@ and no text is a formula in a spreadsheet."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Annotated, Any, Final
 from weakref import WeakKeyDictionary
 
 from msgspec import Meta, Struct
 
 from ...core import sheet
+from ...core.share import Shares
 from ...operators import JobPage
 from ..plain import plain
 from ..problem import Problem
@@ -28,7 +29,7 @@ PAGE: Final = 500
 SLOWEST: Final = 5.0  # what one page may take
 AT_ONCE: Final = 4
 
-_open: WeakKeyDictionary[object, int] = WeakKeyDictionary()  # dashboard → files that are being sent
+_open: WeakKeyDictionary[object, Shares] = WeakKeyDictionary()  # dashboard → who has files being sent
 
 
 class ExportQuery(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -41,11 +42,23 @@ async def jobs(call: Call[ExportQuery, None]) -> Any:
     """Jobs that match a filter as CSV, newest first; arguments, results and metadata only for whoever may see them."""
     query = call.query
     call.web.redact.check_filter(query.filter, call.access)
-    if _open.get(call.web, 0) >= AT_ONCE:
-        raise Problem("rate_limited", f"{AT_ONCE} exports are under way: wait until one of them has ended")
-    first = await _page(call, query.limit, None)
+    leave = _enter(call)
+    try:
+        first = await _page(call, query.limit, None)
+    except BaseException:
+        leave()
+        raise
     columns = (*sheet.JOB, *(sheet.PAYLOAD if call.access.may("payload") else ()))
-    return Sheet("jobs", columns, _jobs(call, first))
+    return Sheet("jobs", columns, _jobs(call, first), leave, lambda: call.web.is_still(call.request, call.access))
+
+
+def _enter(call: Call[Any, Any]) -> Callable[[], None]:
+    """A place for one file, of which a caller has two at most; what is answered gives it back."""
+    places, caller = _open.setdefault(call.web, Shares(AT_ONCE)), call.web.caller(call.request, call.access)
+    if places.take(caller) != "granted":
+        said = f"{places.taken} exports are under way, {places.held(caller)} of them yours"
+        raise Problem("rate_limited", f"{said}: wait until one of them has ended")
+    return lambda: places.give_back(caller)
 
 
 async def _page(call: Call[ExportQuery, None], left: int, cursor: str | None) -> JobPage:
@@ -53,19 +66,15 @@ async def _page(call: Call[ExportQuery, None], left: int, cursor: str | None) ->
 
 
 async def _jobs(call: Call[ExportQuery, None], page: JobPage) -> AsyncIterator[Sequence[Any]]:
-    _open[call.web] = _open.get(call.web, 0) + 1
     may, left = call.access.may("payload"), call.query.limit
-    try:
-        while True:
-            for job in page.jobs:
-                yield sheet.job(call.web.redact.job(plain(job), call.access), payload=may)
-            left -= len(page.jobs)
-            if page.next is None or left <= 0:
-                break
-            async with asyncio.timeout(SLOWEST):
-                page = await _page(call, left, page.next)
-    finally:
-        _open[call.web] -= 1
+    while True:
+        for job in page.jobs:
+            yield sheet.job(call.web.redact.job(plain(job), call.access), payload=may)
+        left -= len(page.jobs)
+        if page.next is None or left <= 0:
+            break
+        async with asyncio.timeout(SLOWEST):
+            page = await _page(call, left, page.next)
     if page.next is not None:
         yield [f"# there are more: only the newest {call.query.limit:,} are here; narrow the filter for the others"]
     elif page.newest_only is not None:
