@@ -30,6 +30,8 @@ What the values mean:
 - `args.a.b`, `meta.a`, `result.a` follow keys and list positions. A list matches if one of its elements does. A value
   that reads as a number also equals numbers; `>` and `..` compare numbers only. `true`, `false` and `null` are words.
 - A negated term holds exactly when the term does not, also for a job that has no such field.
+- `as:shown` is about the other terms: `error`, `reason`, free text and strings below `args`, `meta` and `result` are
+  compared as they are shown to people, with a mask for what looks like a secret. See `filter_sight`.
 """
 
 from __future__ import annotations
@@ -40,9 +42,10 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, Literal, TypeAlias, cast
 
+import msgspec
 from msgspec import Struct
 
-from . import duration
+from . import duration, redact
 from .errors import FilterError
 from .job import POISON_CRASHES, State
 from .names import suggest
@@ -52,7 +55,7 @@ MOST_TERMS: Final = 50
 MOST_VALUES: Final = 100
 
 Op: TypeAlias = Literal["", "*", ">", ">=", "<", "<=", ".."]
-Kind: TypeAlias = Literal["name", "state", "is", "time", "age", "number", "span", "text", "json"]
+Kind: TypeAlias = Literal["name", "state", "is", "time", "age", "number", "span", "text", "json", "as"]
 
 STATES: Final = tuple(state.value for state in State)
 CONDITIONS: Final = ("retrying", "stuck", "due", "cancelling", "poison", "throttled")
@@ -66,10 +69,11 @@ _KINDS: Final[dict[str, Kind]] = {
     "state": "state",
     "is": "is",
     "age": "age",
+    "as": "as",
 }
-_JSON: Final = ("args", "meta", "result")
+JSON_ROOTS: Final = ("args", "meta", "result")
 _ORDERED: Final = frozenset({"time", "age", "number", "span"})
-_ROOTS: Final = (*_KINDS, *_JSON)
+_ROOTS: Final = (*_KINDS, *JSON_ROOTS)
 INDEXED: Final = frozenset(key for key, kind in _KINDS.items() if kind in ("name", "state", "is", "time", "age"))
 """The keys that a storage aims to answer by an index; the others look at the newest rows only."""
 
@@ -120,6 +124,9 @@ class Term(Struct, frozen=True):
     def __str__(self) -> str:
         written = ",".join(_write(self.key, value) for value in self.values)
         return f"{'-' if self.negated else ''}{f'{self.key}:' if self.key else ''}{written}"
+
+
+AS_SHOWN: Final = Term("as", (Value("shown"),))
 
 
 class Filter(Struct, frozen=True):
@@ -173,6 +180,7 @@ class Row(Struct, frozen=True, kw_only=True):
     crashes: int = 0
     throttles: int = 0
     stuck: bool = False
+    masked: bool = False  # strings in args, meta and result are compared as they are shown
 
 
 def parse(text: str) -> Filter:
@@ -191,6 +199,8 @@ def parse(text: str) -> Filter:
 
 def matches(which: Filter, row: Row, now: float) -> bool:
     """Whether the job is among those that the filter describes, at `now` by the storage's clock."""
+    if AS_SHOWN in which.terms:
+        row = _as_shown(row)
     return all(any(_holds(term.key, value, row, now) for value in term.values) != term.negated for term in which.terms)
 
 
@@ -242,6 +252,8 @@ class _Parser:
         if self._at_gap() or self.text.startswith("-", self.at):
             raise self._error("a term is missing after -; to look for a minus sign, put it in quotes")
         key = self._key()
+        if key == "as" and negated:
+            raise self._error("as is never negated: it says how the other terms compare")
         values = [self._value(key)]
         while key and self._take(","):
             if len(values) == MOST_VALUES:
@@ -257,7 +269,7 @@ class _Parser:
             return ""
         key = found[1]
         root, _, path = key.partition(".")
-        if root in _JSON:
+        if root in JSON_ROOTS:
             if not all(path.split(".")):
                 raise self._error(f"{root} needs a path, such as {root}.user.id")
         elif key not in _KINDS:
@@ -340,6 +352,8 @@ def _check(key: str, value: Value) -> None:
         _check_word("state", value, STATES)
     elif kind == "is":
         _check_word("condition", value, CONDITIONS)
+    elif kind == "as":
+        _check_word("way to compare", value, ("shown",))
     elif value.op not in ("", "*"):
         raise ValueError(f"{key} has no order; to look for this text, put it in quotes")
     elif not value.text and not (key and value.op == "*"):
@@ -490,6 +504,8 @@ def _holds(key: str, value: Value, row: Row, now: float) -> bool:
             return _is(value.text, row, now)
         case "name":
             return any(_equals(value, name) for name in _names(key, row))
+        case "as":
+            return True  # it says how the others compare
         case "text":
             return any(_says(value, text) for text in _texts(key, row))
         case "json":
@@ -497,6 +513,17 @@ def _holds(key: str, value: Value, row: Row, now: float) -> bool:
         case _:
             measured = _measured(key, row, now)
             return measured is not None and measured in interval(key, value, now)
+
+
+def _as_shown(row: Row) -> Row:
+    """The row with masked texts. The type of an error is shown as it is: only its message is masked."""
+    kind, colon, message = (row.error_text or "").partition(": ")
+    return msgspec.structs.replace(
+        row,
+        error_text=None if row.error_text is None else f"{kind}{colon}{redact.text(message)}",
+        reason=None if row.reason is None else redact.text(row.reason),
+        masked=True,
+    )
 
 
 def _is(condition: str, row: Row, now: float) -> bool:
@@ -588,7 +615,9 @@ def _items(key: str, row: Row) -> Sequence[object]:
     found: Sequence[object] = [getattr(row, root)]
     for step in path:
         found = _below(found[0], step) if found else found
-    return cast("Sequence[object]", found[0]) if found and isinstance(found[0], list) else found
+    if found and isinstance(found[0], list):
+        found = cast("Sequence[object]", found[0])
+    return [redact.text(item) if isinstance(item, str) else item for item in found] if row.masked else found
 
 
 def _below(value: object, step: str) -> Sequence[object]:

@@ -35,6 +35,8 @@ def _term(term: Term) -> str:
     said = " or ".join(_value(term.key, value) for value in term.values)
     if not term.key:
         return f"{'no ' if term.negated else ''}text has {said}"
+    if term.key == "as":
+        return "with secrets masked"
     if term.key == "is":
         return f"is {'not ' if term.negated else ''}{said}"
     first = term.values[0]

@@ -39,16 +39,17 @@ KEYS: Final[Mapping[str, str]] = {
 }
 
 
-async def complete(web: Dashboard, text: str, at: int) -> dict[str, Any]:
-    """What may stand where the cursor is."""
+async def complete(web: Dashboard, text: str, at: int, *, payload: bool) -> dict[str, Any]:
+    """What may stand where the cursor is; keys of payloads only for who may see these."""
     start = _start(text, at)
     word = text[start:at].removeprefix("-")
     start = at - len(word)
     key, colon, rest = word.partition(":")
     if not colon:
         found = [
-            (f"{name}:" if name not in ("args", "meta", "result") else f"{name}.", about)
+            (f"{name}:" if name not in filters.JSON_ROOTS else f"{name}.", about)
             for name, about in KEYS.items()
+            if payload or name not in filters.JSON_ROOTS
         ]
         return _answer(start, at, "key", word, found)
     begun = rest.rpartition(",")[2]

@@ -1,22 +1,26 @@
 """Redaction, on the server: what may be a secret leaves no process. By the key, in arguments, results, metadata and
 logs; by `key=value` and by passwords in URLs, in texts.
 
-A filter must not become a way around it: whoever asks for jobs by what he may not see is refused.
+A filter must not become a way around it: what a role may not see, it may not match (`core.filter_sight`). So every
+route that takes a filter asks with what `allowed_filter` gives it, and with nothing else.
 """
 
 from __future__ import annotations
 
 import fnmatch
-import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final, cast
 
 from ..core import filter as filters
+from ..core import filter_sight, redact
+from ..core.errors import FilterError
+from ..core.records import AuditView, OperationView
+from ..core.redact import MASK
 from .access import Access
 from .problem import Problem
 
 HIDDEN: Final[Mapping[str, bool]] = {"hidden": True}
-MASK: Final = "***"
 BUILT_IN: Final = (
     "password",
     "passwd",
@@ -30,12 +34,6 @@ BUILT_IN: Final = (
     "privatekey",
 )
 PAYLOADS: Final = ("args", "result", "meta")  # of a job; those of a schedule are `args`
-_WORDS: Final = r"(?:password|passwd|secret|token|authorization|api[_-]?key|cookie|dsn|credential|private[_-]?key)"
-# Every repetition before what is looked for is bounded: a text may come from anybody.
-_PAIR: Final = re.compile(
-    rf"(?i)({_WORDS}[\w-]{{0,40}}[\"']?\s{{0,8}}[=:]\s{{0,8}})((?:bearer|basic)\s{{1,8}}\S+|\"[^\"\n]*\"|'[^'\n]*'|[^\s,;&]+)"
-)
-_LOGIN: Final = re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,30}://[^\s:/@]{0,200}:)[^\s@/]{1,500}@")
 _DEPTH: Final = 120
 _MOST_JUDGED: Final = 1_000
 
@@ -68,7 +66,7 @@ class Redaction:
         )
 
     def value(self, value: Any, path: tuple[str, ...] = ()) -> Any:
-        """A JSON value without its secrets."""
+        """A JSON value without its secrets. The positions of lists are no part of a path."""
         if len(path) > _DEPTH:
             return MASK
         match value:
@@ -87,9 +85,7 @@ class Redaction:
 
     def text(self, text: str) -> str:
         """A text without what looks like a secret."""
-        if "://" in text:
-            text = _LOGIN.sub(rf"\1{MASK}@", text)
-        return _PAIR.sub(rf"\1{MASK}", text)
+        return redact.text(text)
 
     def job(self, job: dict[str, Any], access: Access) -> dict[str, Any]:
         """A job as this user may see it: of plain JSON values, as `plain` makes them."""
@@ -122,17 +118,52 @@ class Redaction:
     def error(self, error: dict[str, Any]) -> dict[str, Any]:
         return {name: self.text(each) if name in ("message", "trace") else each for name, each in error.items()}
 
-    def check_filter(self, text: str, access: Access) -> None:
-        """FilterError if it cannot be read; a Problem if it asks by what this user may not see."""
-        for term in filters.parse(text).terms:
-            path = tuple((term.key or "").split("."))
-            if path[0] not in PAYLOADS:
-                continue
-            if not access.may("payload"):
+    # Filters ---------------------------------------------------------------------------------------------------------
+
+    def allowed_filter(self, text: str, access: Access) -> str:
+        """The filter that this user may ask with: one that compares what is shown. FilterError if it cannot be read; a
+        Problem if it asks by what this user may not see."""
+        judged = filter_sight.judge(filters.parse(text), payload=access.may("payload"), is_secret=self.is_secret)
+        if not isinstance(judged, filter_sight.Refused):
+            return str(judged)
+        key = judged.key
+        match judged.why:
+            case "hidden":
                 raise Problem(
                     "forbidden",
-                    f"your role ({access.role}) may not filter by {path[0]}: it may not see it",
-                    fields={"action": "payload"},
+                    f"your role ({access.role}) may not filter by {key}: it may not see it",
+                    fields={"action": "payload", "term": key},
                 )
-            if len(path) > 1 and any(self.is_secret(path[1 : n + 1]) for n in range(1, len(path))):
-                raise Problem("forbidden", f"{term.key} is redacted: it cannot be filtered by")
+            case "masked":
+                raise Problem(
+                    "forbidden", f"{key[:200]} is redacted: it cannot be filtered by", fields={"term": key[:200]}
+                )
+            case _:
+                raise Problem("validation", f"{key[:200]} is too deep to filter by", fields={"term": key[:200]})
+
+    def shown_filter(self, text: str, access: Access) -> str:
+        """A filter that somebody else has used, as this user may read it."""
+        try:
+            which = filters.parse(text)
+        except FilterError:
+            return self.text(text)
+        return str(filter_sight.shown(which, payload=access.may("payload"), is_secret=self.is_secret))
+
+    def operation(self, found: OperationView, access: Access) -> OperationView:
+        """An operation as this user may see it."""
+        return replace(
+            found,
+            filter=self.shown_filter(found.filter, access),
+            reason=None if found.reason is None else self.text(found.reason),
+            error=None if found.error is None else self.text(found.error),
+        )
+
+    def audit_line(self, line: AuditView, access: Access) -> AuditView:
+        """A line of the audit as this user may see it. The subject of an operation's line is its filter."""
+        is_filter = line.operation is not None and line.act.startswith("jobs.")
+        return replace(
+            line,
+            subject=self.shown_filter(line.subject, access) if is_filter else self.text(line.subject),
+            reason=None if line.reason is None else self.text(line.reason),
+            detail=self.text(line.detail),
+        )

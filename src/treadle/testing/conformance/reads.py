@@ -304,6 +304,20 @@ class Filters(Cases):
             assert await matching(storage, text) == [job.id], text
         assert await matching(storage, "args.user.id:44") == []
 
+    async def test_texts_are_compared_as_they_are_shown(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        job = await start(storage, pod, args='{"note":"password=hunter2","list":["token=abc"],"n":7}')
+        await end(storage, job, failing(after=None, message="no login: secret=hunter2"))
+        other = await put(storage, reason="api_key=hunter2")
+        for text in ("error:hunter2", "hunter2", "args.note:password=hunt*", "args.list:token=abc", "reason:hunt"):
+            assert await matching(storage, text), text
+            assert await matching(storage, f"{text} as:shown") == [], text
+        for text in ("error:login", 'args.note:"password=***"', 'args.list:"token=***"', "args.n:>6", "no"):
+            assert await matching(storage, f"as:shown {text}") == [job.id], text
+        assert await matching(storage, 'as:shown reason:"api_key=***"') == [other]
+        assert await matching(storage, "as:shown -error:hunter2") == [other, job.id]
+        assert await matching(storage, "as:shown") == [other, job.id]
+
     async def test_hostile_values_match_only_themselves(self, storage: Storage) -> None:
         for tag in ("a'b", "100%", "a_b", "日本", 'q"q'):
             id = await put(storage, tags=(tag,))

@@ -41,15 +41,15 @@ class ExportQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 async def jobs(call: Call[ExportQuery, None]) -> Any:
     """Jobs that match a filter as CSV, newest first; arguments, results and metadata only for whoever may see them."""
     query = call.query
-    call.web.redact.check_filter(query.filter, call.access)
+    text = call.web.redact.allowed_filter(query.filter, call.access)
     leave = _enter(call)
     try:
-        first = await _page(call, query.limit, None)
+        first = await _page(call, text, query.limit, None)
     except BaseException:
         leave()
         raise
     columns = (*sheet.JOB, *(sheet.PAYLOAD if call.access.may("payload") else ()))
-    return Sheet("jobs", columns, _jobs(call, first), leave, lambda: call.web.is_still(call.request, call.access))
+    return Sheet("jobs", columns, _jobs(call, text, first), leave, lambda: call.web.is_still(call.request, call.access))
 
 
 def _enter(call: Call[Any, Any]) -> Callable[[], None]:
@@ -61,11 +61,11 @@ def _enter(call: Call[Any, Any]) -> Callable[[], None]:
     return lambda: places.give_back(caller)
 
 
-async def _page(call: Call[ExportQuery, None], left: int, cursor: str | None) -> JobPage:
-    return await call.app.jobs.find(call.query.filter, limit=min(PAGE, left), cursor=cursor)
+async def _page(call: Call[ExportQuery, None], text: str, left: int, cursor: str | None) -> JobPage:
+    return await call.app.jobs.find(text, limit=min(PAGE, left), cursor=cursor)
 
 
-async def _jobs(call: Call[ExportQuery, None], page: JobPage) -> AsyncIterator[Sequence[Any]]:
+async def _jobs(call: Call[ExportQuery, None], text: str, page: JobPage) -> AsyncIterator[Sequence[Any]]:
     may, left = call.access.may("payload"), call.query.limit
     while True:
         for job in page.jobs:
@@ -74,7 +74,7 @@ async def _jobs(call: Call[ExportQuery, None], page: JobPage) -> AsyncIterator[S
         if page.next is None or left <= 0:
             break
         async with asyncio.timeout(SLOWEST):
-            page = await _page(call, left, page.next)
+            page = await _page(call, text, left, page.next)
     if page.next is not None:
         yield [f"# there are more: only the newest {call.query.limit:,} are here; narrow the filter for the others"]
     elif page.newest_only is not None:

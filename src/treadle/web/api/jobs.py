@@ -64,14 +64,14 @@ class Logs(Struct):
 async def find(call: Call[JobQuery, None]) -> Any:
     """List jobs that match a filter, newest first."""
     query = call.query
-    call.web.redact.check_filter(query.filter, call.access)
+    text = call.web.redact.allowed_filter(query.filter, call.access)
     page = await call.app.jobs.find(
-        query.filter, limit=query.limit, cursor=query.cursor, next_first=query.order == "due"
+        text, limit=query.limit, cursor=query.cursor, next_first=query.order == "due"
     )
     return {
         "items": [call.web.redact.job(plain(job), call.access) for job in page.jobs],
         "next": page.next,
-        "total": total(await call.web.counts.jobs(query.filter)) if query.total else None,
+        "total": total(await call.web.counts.jobs(text)) if query.total else None,
         "newest_only": page.newest_only,
     }
 

@@ -59,7 +59,6 @@ class AuditPage(Struct, kw_only=True):
 
 def options_of(call: Call[Any, NewOperation]) -> Options:
     body = call.body
-    call.web.redact.check_filter(body.filter, call.access)
     return {
         "everything": body.everything,
         "delay": body.delay,
@@ -74,7 +73,8 @@ def options_of(call: Call[Any, NewOperation]) -> Options:
 @routes.api("POST", "/operations/preview", action="see", body=NewOperation, answer=Preview, only_reads=True)
 async def preview(call: Call[None, NewOperation]) -> Any:
     """What an act would do: how many, of which states, queues and tasks, ten samples. Nothing is written."""
-    return await call.app.operations.preview(call.body.act, call.body.filter, **options_of(call))
+    text = call.web.redact.allowed_filter(call.body.filter, call.access)
+    return await call.app.operations.preview(call.body.act, text, **options_of(call))
 
 
 @routes.api("POST", "/operations", action="see", body=NewOperation, answer=OperationView, status=202, problems=(409,))
@@ -83,36 +83,36 @@ async def start(call: Call[None, NewOperation]) -> Any:
     there is none, this process does."""
     body = call.body
     call.need(ACTIONS[body.act])
-    options = options_of(call)
+    text, options = call.web.redact.allowed_filter(body.filter, call.access), options_of(call)
     if body.expected is not None:
-        seen = await call.app.operations.preview(body.act, body.filter, **options)
+        seen = await call.app.operations.preview(body.act, text, **options)
         if seen.matched > body.expected * 1.1 or (seen.capped and body.expected < seen.matched):
             raise Problem(
                 "conflict",
                 f"{seen.matched:,}{'+' if seen.capped else ''} jobs match now, and {body.expected:,} were expected",
                 fields={"matched": seen.matched, "capped": seen.capped},
             )
-    begun = await call.app.operations.start(body.act, body.filter, **options)
+    begun = await call.app.operations.start(body.act, text, **options)
     await call.web.attend(begun.id)
-    return begun
+    return _seen(call, begun)
 
 
 @routes.api("GET", "/operations", action="see", query=ListQuery, answer=Operations)
 async def operations(call: Call[ListQuery, None]) -> Any:
     """Operations: those under way first, then the newest."""
-    return {"items": [plain(each) for each in await call.app.operations.list(call.query.limit)]}
+    return {"items": [plain(_seen(call, each)) for each in await call.app.operations.list(call.query.limit)]}
 
 
 @routes.api("GET", "/operations/{id}", action="see", answer=OperationView)
 async def operation(call: Call[None, None]) -> Any:
     """One operation, as far as it has come."""
-    return await call.app.operations.get(_id(call))
+    return _seen(call, await call.app.operations.get(_id(call)))
 
 
 @routes.api("POST", "/operations/{id}/stop", action="operate", answer=OperationView, problems=(409,))
 async def stop(call: Call[None, None]) -> Any:
     """Stop an operation before its next chunk."""
-    return await call.app.operations.stop(_id(call), by=call.by)
+    return _seen(call, await call.app.operations.stop(_id(call), by=call.by))
 
 
 @routes.api("POST", "/operations/{id}/resume", action="operate", answer=OperationView, problems=(409,))
@@ -122,7 +122,7 @@ async def resume(call: Call[None, None]) -> Any:
     call.need(ACTIONS[found.act])
     resumed = await call.app.operations.resume(found.id, by=call.by)
     await call.web.attend(resumed.id)
-    return resumed
+    return _seen(call, resumed)
 
 
 @routes.api("GET", "/audit", action="see", query=AuditQuery, answer=AuditPage)
@@ -130,8 +130,13 @@ async def audit(call: Call[AuditQuery, None]) -> Any:
     """Who did what, to what, when, and what came of it; newest first."""
     query = call.query
     lines = await call.app.audit.list(query.limit, before=query.cursor)
-    shown = [call.web.redact.value(plain(line)) for line in lines]
+    shown = [plain(call.web.redact.audit_line(line, call.access)) for line in lines]
     return {"items": shown, "next": lines[-1].id if len(lines) == query.limit else None}
+
+
+def _seen(call: Call[Any, Any], found: OperationView) -> OperationView:
+    """As this user may see it: the filter may ask by what only others see."""
+    return call.web.redact.operation(found, call.access)
 
 
 def _id(call: Call[Any, Any]) -> str:

@@ -150,4 +150,4 @@ async def complete(call: Call[CompleteQuery, None]) -> Any:
     """Complete a filter: its keys, then their values."""
     text = call.query.text
     at = len(text) if call.query.at is None else min(call.query.at, len(text))
-    return await completed(call.web, text, at)
+    return await completed(call.web, text, at, payload=call.access.may("payload"))

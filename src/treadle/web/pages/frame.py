@@ -224,7 +224,8 @@ def _etag(html: str) -> str:
 
 async def _under_way(call: Call[Any, Any]) -> list[Any]:
     try:
-        return [each for each in await call.app.operations.list(limit=5) if not each.is_over]
+        found = [each for each in await call.app.operations.list(limit=5) if not each.is_over]
+        return [call.web.redact.operation(each, call.access) for each in found]
     except TreadleError:
         return []  # the page itself will say what is wrong
 

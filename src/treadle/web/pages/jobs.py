@@ -83,9 +83,9 @@ async def jobs(call: Call[Asked, None]) -> Response:
             acts=(),
             ways=(),
         )
-    call.web.redact.check_filter(text, call.access)
-    rest = Filter(tuple(term for term in which.terms if not _is_tab(term)))
-    seen = await _look(call, text, which, rest)
+    allowed = filters.parse(call.web.redact.allowed_filter(text, call.access))
+    rest = _without_tabs(which)
+    seen = await _look(call, allowed, _without_tabs(allowed))
     page, matching = seen.page, seen.matching
     tabs = _tabs(which, rest, seen.counts, [seen.retrying, seen.stuck])
     total = sum(matching.values())
@@ -132,12 +132,12 @@ class Seen(Struct):
     matching: Counted[str]
 
 
-async def _look(call: Call[Asked, None], text: str, which: Filter, rest: Filter) -> Seen:
+async def _look(call: Call[Asked, None], which: Filter, rest: Filter) -> Seen:
     """Counts and page side by side: where no index helps, each of them may take a second."""
     ask, chosen, begun = call.web.counts.jobs, _chosen(which), time.monotonic()
 
     def find(next_first: bool) -> Awaitable[JobPage]:
-        return call.app.jobs.find(text, limit=PAGE, cursor=call.query.cursor, next_first=next_first)
+        return call.app.jobs.find(str(which), limit=PAGE, cursor=call.query.cursor, next_first=next_first)
 
     if chosen in ("scheduled", "retrying"):
         counts, stuck = await asyncio.gather(ask(str(rest)), ask(_with(rest, "is:stuck")))
@@ -169,6 +169,10 @@ def _ways(call: Call[Any, Any], text: str) -> list[str]:
         f"curl '{origin}{call.url('/api/v1/jobs', filter=text)}'",
         f"app.jobs.find({text!r})",
     ]
+
+
+def _without_tabs(which: Filter) -> Filter:
+    return Filter(tuple(term for term in which.terms if not _is_tab(term)))
 
 
 def _is_tab(term: filters.Term) -> bool:

@@ -79,14 +79,14 @@ def _which(wish: Wish) -> tuple[str, bool]:
 
 
 async def _show(call: Call[Any, Any], asked: Confirmed, wrong: str = "") -> Response:
-    call.web.redact.check_filter(asked.filter, call.access)
+    text = call.web.redact.allowed_filter(asked.filter, call.access)
     # What an act needs to be told is asked for in the form: the dry run is of the jobs, whatever it will be.
     stand_in: Options = {"everything": asked.everything}
     if asked.act == "move":
         stand_in["queue"] = asked.queue or "default"
     if asked.act == "priority":
         stand_in["priority"] = asked.priority or 0
-    found = await call.app.operations.preview(asked.act, asked.filter, **stand_in)
+    found = await call.app.operations.preview(asked.act, text, **stand_in)
     return await render(
         call,
         "preview.html",
@@ -139,7 +139,7 @@ async def start(call: Call[None, Confirmed]) -> Response:
     """Start it, if what matches is still what was shown."""
     asked = call.body
     call.need(asked.act)
-    call.web.redact.check_filter(asked.filter, call.access)
+    text = call.web.redact.allowed_filter(asked.filter, call.access)
     options: Options = {"everything": asked.everything, "by": call.by, "reason": asked.reason}
     if asked.act == "move":
         options["queue"] = asked.queue
@@ -147,7 +147,7 @@ async def start(call: Call[None, Confirmed]) -> Response:
         options["priority"] = asked.priority
     if asked.act == "reschedule":
         options["delay"], options["at"] = asked.delay, asked.at
-    seen = await call.app.operations.preview(asked.act, asked.filter, **options)
+    seen = await call.app.operations.preview(asked.act, text, **options)
     if not seen.matched:
         raise Problem("conflict", "no job matches any more: nothing was done")
     if (seen.matched > asked.matched * GROWTH) or (seen.capped and not asked.capped):
@@ -159,7 +159,7 @@ async def start(call: Call[None, Confirmed]) -> Response:
         asked.matched
     ):
         raise Problem("validation", f"type the number {asked.matched} to confirm", fields={"field": "typed"})
-    begun = await call.app.operations.start(asked.act, asked.filter, **options)
+    begun = await call.app.operations.start(asked.act, text, **options)
     await call.web.attend(begun.id)
     return done(call, f"{asked.act}: it is under way", f"/operations/{begun.id}", go=True)
 
@@ -171,6 +171,7 @@ class Audit(Struct):
 @routes.page("GET", "/operations", action="see", query=Audit)
 async def operations(call: Call[Audit, None]) -> Response:
     """What is under way, and who did what."""
+    redact = call.web.redact
     found, lines = await asyncio.gather(
         call.app.operations.list(limit=20), call.app.audit.list(PAGE, before=call.query.before)
     )
@@ -180,8 +181,8 @@ async def operations(call: Call[Audit, None]) -> Response:
         title="Operations",
         page="operations",
         topics="operations",
-        found=found if call.query.before is None else [],
-        lines=[(line, call.web.redact.text(line.detail)) for line in lines],
+        found=[redact.operation(each, call.access) for each in found] if call.query.before is None else [],
+        lines=[redact.audit_line(line, call.access) for line in lines],
         next=lines[-1].id if len(lines) == PAGE else None,
         first=call.query.before is None,
     )
@@ -208,7 +209,7 @@ async def operation(call: Call[None, None]) -> Response:
         title=f"Operation: {found.act}",
         page="operations",
         topics="operations jobs",
-        it=found,
+        it=call.web.redact.operation(found, call.access),
         total=total,
         rate=found.matched / took if took > 0 else None,
         took=took,
