@@ -241,6 +241,36 @@ async def test_a_logout_ends_the_session_on_the_server() -> None:
         assert (await http.get("/api/v1/capabilities", headers=held)).status_code == 401
 
 
+async def test_a_right_token_passes_whatever_others_guess(now: Now) -> None:
+    """From the same address, behind NAT or a proxy: ten wrong tokens once locked the right one out."""
+    kept, token = make("ann", "viewer")
+    tokens = Tokens([kept], clock=now)
+    proof = {"Origin": "http://localhost"}
+    async with served(tokens) as http:
+        for n in range(20):
+            wrong = await http.get("/api/v1/capabilities", headers={"Authorization": f"Bearer {n}"})
+            assert wrong.status_code == (401 if n < 10 else 429)
+            right = await http.get("/api/v1/capabilities", headers={"Authorization": f"Bearer {token}"})
+            assert right.status_code == 200
+        assert (await http.post("/login", data={"token": "wrong"}, headers=proof)).status_code == 429
+        assert (await http.post("/login", data={"token": token}, headers=proof)).status_code == 303
+        assert (await http.get("/api/v1/capabilities")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "address", ["2001:db8:1:2::{n:x}", "2001:db8:1:2:{n:x}::1", "::ffff:192.0.2.7", "64:ff9b::c000:207"]
+)
+async def test_one_callers_many_addresses_are_one(now: Now, address: str) -> None:
+    kept, _ = make("ann", "viewer")
+    tokens = Tokens([kept], clock=now)
+    for n in range(12):
+        async with served(tokens, address.format(n=n + 1)) as http:
+            answer = await http.get("/api/v1/capabilities", headers={"Authorization": "Bearer x"})
+            assert answer.status_code == (401 if n < 10 else 429), n
+    async with served(tokens, "2001:db8:1:3::1") as http:
+        assert (await http.get("/api/v1/capabilities", headers={"Authorization": "Bearer x"})).status_code == 401
+
+
 async def test_guessing_is_limited_by_address(now: Now) -> None:
     kept, token = make("ann", "viewer")
     tokens = Tokens([kept], clock=now)
@@ -250,13 +280,14 @@ async def test_guessing_is_limited_by_address(now: Now) -> None:
             for n in range(12)
         ]
         assert statuses == [401] * 10 + [429] * 2
-        right = {"Authorization": f"Bearer {token}"}
-        refused = await http.get("/api/v1/capabilities", headers=right)
+        wrong = {"Authorization": "Bearer x"}
+        refused = await http.get("/api/v1/capabilities", headers=wrong)
         assert refused.status_code == 429 and 1 <= int(refused.headers["retry-after"]) <= 60
         async with served(tokens, "10.0.0.10") as other:
-            assert (await other.get("/api/v1/capabilities", headers=right)).status_code == 200
+            assert (await other.get("/api/v1/capabilities", headers=wrong)).status_code == 401
         now.at += 61
-        assert (await http.get("/api/v1/capabilities", headers=right)).status_code == 200
+        assert (await http.get("/api/v1/capabilities", headers=wrong)).status_code == 401
+        assert (await http.get("/api/v1/capabilities", headers={"Authorization": f"Bearer {token}"})).status_code == 200
 
 
 async def test_a_token_expires_and_can_be_revoked(tmp_path: Path, now: Now) -> None:

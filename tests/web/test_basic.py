@@ -15,6 +15,7 @@ from treadle.web import Dashboard
 from treadle.web import basic as module
 from treadle.web.basic import Basic, parsed, password_of
 
+from .wire import Wire
 from .world import SAME, client
 
 pytestmark = pytest.mark.anyio
@@ -40,6 +41,26 @@ def clock() -> Clock:
 
 def served(clock: Clock, role: str = "admin", pages: bool = False) -> httpx.AsyncClient:
     return client(Dashboard(App("memory://"), access=Basic("ann", PASSWORD, role, clock=clock), pages=pages))
+
+
+class Everywhere:
+    """One dashboard, asked from many addresses, with cookies or without."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._web = Dashboard(App("memory://"), access=Basic("ann", PASSWORD, clock=clock), pages=False)
+
+    async def ask(self, address: str, password: str = PASSWORD, cookie: str = "") -> httpx.Response:
+        transport = Wire(self._web, client=address)
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            headers = sent(password=password) | ({"Cookie": cookie} if cookie else {})
+            return await http.get("/api/v1/capabilities", headers=headers)
+
+    async def guess(self, address: str, times: int = 1, cookie: str = "") -> list[int]:
+        return [(await self.ask(address, "wrong", cookie)).status_code for _ in range(times)]
+
+
+def cookie_of(answer: httpx.Response) -> str:
+    return answer.headers["set-cookie"].partition(";")[0]
 
 
 async def test_who_knows_both_enters_in_the_role(clock: Clock) -> None:
@@ -93,6 +114,59 @@ async def test_ten_wrong_tries_a_minute(clock: Clock) -> None:
         assert limited.status_code == 429 and int(limited.headers["retry-after"]) > 0
         clock.now += 61
         assert (await http.get("/api/v1/jobs", headers=sent())).status_code == 200
+
+
+async def test_a_browser_that_was_right_once_is_not_locked_out_from_its_own_address(clock: Clock) -> None:
+    """Behind NAT or a proxy somebody else may guess with the same address."""
+    web = Everywhere(clock)
+    first = await web.ask("192.0.2.1")
+    assert first.status_code == 200
+    known = cookie_of(first)
+    assert "HttpOnly" in first.headers["set-cookie"] and "SameSite=strict" in first.headers["set-cookie"]
+    assert await web.guess("192.0.2.1", 12) == [401] * 10 + [429] * 2
+    assert (await web.ask("192.0.2.1")).status_code == 429  # without its cookie it may be anybody
+    again = await web.ask("192.0.2.1", cookie=known)
+    assert again.status_code == 200 and "set-cookie" not in again.headers
+    assert (await web.ask("198.51.100.9", cookie=known)).status_code == 200
+    # The cookie is no password, and its owner has no more tries than others.
+    assert await web.guess("192.0.2.1", 12, known) == [401] * 10 + [429] * 2
+
+
+async def test_a_cookie_that_was_not_given_here_is_none(clock: Clock) -> None:
+    web = Everywhere(clock)
+    name, _, proof = cookie_of(await web.ask("192.0.2.1")).partition(".")
+    await web.guess("192.0.2.1", 10)
+    for forged in (
+        name,
+        f"{name}.",
+        f"{name}x.{proof}",
+        f"{name}.{proof[:-1]}",
+        "treadle-known=.",
+    ):
+        assert (await web.ask("192.0.2.1", cookie=forged)).status_code == 429, forged
+
+
+async def test_many_addresses_have_no_more_tries_than_sixty_a_minute(clock: Clock) -> None:
+    web = Everywhere(clock)
+    heard = sum([(await web.guess(f"2001:db8:{n:x}::1"))[0] == 401 for n in range(300)])
+    assert heard == 60
+    assert (await web.ask("2001:db8:fff::1")).status_code == 429  # not compared: it would tell
+    clock.now += 61
+    assert (await web.ask("2001:db8:fff::1")).status_code == 200
+
+
+async def test_who_was_right_before_is_not_locked_out_by_many_addresses(clock: Clock) -> None:
+    web = Everywhere(clock)
+    assert (await web.ask("192.0.2.1")).status_code == 200  # a program, which keeps no cookies
+    clock.now += 3600
+    for n in range(100):
+        await web.guess(f"2001:db8:{n:x}::1")
+    assert (await web.ask("192.0.2.2")).status_code == 429
+    assert (await web.ask("192.0.2.1")).status_code == 200
+    clock.now += 86_401
+    for n in range(100):
+        await web.guess(f"2001:db8:{n:x}::1")
+    assert (await web.ask("192.0.2.1")).status_code == 429  # that was too long ago
 
 
 async def test_it_is_compared_as_a_whole_and_in_constant_time(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

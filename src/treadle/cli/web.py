@@ -42,8 +42,10 @@ OWN: Final = "me"
 @click.option("--basic", metavar="USER[:ROLE]", help="Ask for this name and the password in TREADLE_WEB_PASSWORD.")
 @click.option("--unix", type=click.Path(dir_okay=False), help="Listen on a unix socket that only you can open.")
 @click.option("--read-only", is_flag=True, help="Show, and change nothing: not even the storage could.")
-@click.option("--behind-proxy", is_flag=True, help="Believe a proxy here or in a private network: scheme and address.")
-@click.option("--proxy", "proxies", multiple=True, metavar="NETWORK", help="Believe this one instead, and no other.")
+@click.option("--behind-proxy", is_flag=True, help="Trust forwarded scheme and address from a proxy on this machine.")
+@click.option(
+    "--proxy", "proxies", multiple=True, metavar="NETWORK", help="Trust this proxy instead: an address or a network."
+)
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="A host name to answer to, beside loopback.")
 @click.option("--env", help="What this place is called.")
 @click.option("--tls-cert", type=click.Path(exists=True, dir_okay=False), help="Serve HTTPS with this certificate.")
@@ -65,11 +67,11 @@ def web(
     tls_key: str | None,
 ) -> int:
     """Serve the dashboard and the HTTP API, on loopback by default. Ctrl-C ends it."""
-    from ..web.proxied import NEAR
+    from ..web.proxied import THIS_MACHINE
     from ..web.server import server
     from . import logs
 
-    trusted = proxies or (NEAR if behind_proxy else ())
+    trusted = proxies or (THIS_MACHINE if behind_proxy else ())
     if unix is not None and (host is not None or port is not None or tls_cert is not None):
         raise click.UsageError("--unix is a place of its own: without --host, --port and --tls-cert")
     if basic is not None and (token or token_file is not None):
@@ -89,6 +91,8 @@ def web(
     scheme = "https" if tls_cert else "http"
     if not is_loopback(where) and not tls_cert and not trusted:
         call.out.warn("plain HTTP beyond this machine: tokens can be read on the way; use --tls-cert or --behind-proxy")
+    if behind_proxy and not proxies and not is_loopback(where):
+        call.out.warn("--behind-proxy trusts a proxy on this machine alone; one elsewhere is named by --proxy NETWORK")
     url = f"{scheme}://{shown(where, listening.getsockname()[1])}" if unix is None else "http://localhost"
     if call.out.as_json:
         at = {} if unix is None else {"unix": unix}

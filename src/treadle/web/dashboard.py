@@ -197,6 +197,8 @@ class Dashboard:
             answer = await self.refuse(request, error)
         finally:
             seals.signature.reset(token)
+        if cookie := state.get("cookie"):  # from whoever has authenticated the caller
+            answer.set_cookie(**cookie)
         await answer(scope, receive, send)
 
     async def _answer(self, request: Request, route: Route | None) -> Response:

@@ -3,11 +3,16 @@
 Every proxy writes the address it was called from at the end of `X-Forwarded-For`; what stands before was brought along
 and may be anybody's invention. So the last address counts that is not a proxy's. Whoever believed the first one would
 let a guesser of tokens come from a new address each time.
+
+Who is a proxy must be known just as well. Unless others are named, only this machine is (loopback, and whoever opens a
+unix socket): in a private network a neighbour would write whatever address it likes. Its headers are not believed, and
+the log says so once.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import logging
 from collections.abc import Iterable
 from typing import Final
 
@@ -15,26 +20,40 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..core.errors import ConfigError
 
-# On this machine, or in a network of one's own.
-NEAR: Final = ("127.0.0.0/8", "::1/128", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7", "fe80::/10")
+log = logging.getLogger("treadle.web")
+
+THIS_MACHINE: Final = ("127.0.0.0/8", "::1/128")
 
 
 class Proxied:
     """Around the app of a server. `proxies` are addresses and networks; who calls by a unix socket is one, too."""
 
-    def __init__(self, inner: ASGIApp, proxies: Iterable[str] = NEAR) -> None:
+    def __init__(self, inner: ASGIApp, proxies: Iterable[str] = THIS_MACHINE) -> None:
         self._inner = inner
         self._networks = [_network(each) for each in proxies]
+        self._has_warned = False
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = scope.get("client")
-        if scope["type"] == "http" and (client is None or not client[0] or self._is_proxy(client[0])):
-            said = _said(scope)
+        said = _said(scope) if scope["type"] == "http" else {}
+        if said and not (client is None or not client[0] or self._is_proxy(client[0])):
+            self._warn_of(client[0])
+        elif said:
             if (scheme := said.get(b"x-forwarded-proto", "").strip().lower()) in ("http", "https"):
                 scope["scheme"] = scheme
             if address := self._caller(said.get(b"x-forwarded-for", "")):
                 scope["client"] = (address, 0)
         await self._inner(scope, receive, send)
+
+    def _warn_of(self, host: str) -> None:
+        if self._has_warned:
+            return
+        self._has_warned = True
+        log.warning(
+            "%s sends X-Forwarded headers and is not believed: it is none of the proxies (%s); if it is one, "
+            "name it: --proxy %s",
+            ascii(host)[1:-1], ", ".join(map(str, self._networks)), ascii(host)[1:-1],
+        )  # fmt: skip
 
     def _caller(self, hops: str) -> str:
         found = ""

@@ -6,7 +6,8 @@ taken out of it ends at once, with every session that was begun with it.
 
 Programs send it as `Authorization: Bearer …`. People give it to a form, or follow a link that has it behind `#`, which
 no server and no log sees; either way it becomes a cookie that names a session, not the token. Sessions are of this
-process: after a restart people log in again. Ten wrong tokens in a minute from one address, and it has to wait.
+process: after a restart people log in again. Ten wrong tokens in a minute from one address, and further wrong ones are
+answered with 429; a right one always passes (see `core.login_throttle`).
 """
 
 from __future__ import annotations
@@ -29,8 +30,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from ..core.errors import ConfigError
+from ..core.login_throttle import Throttle
 from .access import ROLES, Access
-from .guesses import Guesses
+from .login_throttle import caller, too_many
 from .routing import PUBLIC, Call, Routes
 
 PREFIX: Final = "tdl_"
@@ -147,7 +149,7 @@ class Tokens:
         self._tokens = {each.name: each for each in (tokens if path is None else read(path))}
         self._stamp = self._stamped()
         self._sessions: dict[str, tuple[Token, float]] = {}
-        self._guesses = Guesses(clock)
+        self._throttle = Throttle()
         if not self._tokens:
             raise ConfigError("there is no token: make one with `treadle tokens add NAME`")
 
@@ -188,14 +190,17 @@ class Tokens:
         self._sessions.pop(digest(_cookie(request)), None)
 
     def _named(self, given: str, request: Request) -> Token | None:
-        """The token that was given. All are compared, so that the time tells nothing."""
-        self._guesses.check(request)
+        """The token that was given. All are compared, so that the time tells nothing; and before any limit, so that
+        nobody can lock its owner out. Problem, if it is wrong and there were too many of those."""
         wanted, found = digest(given), None
         for token in self._tokens.values():
             if hmac.compare_digest(token.digest, wanted):
                 found = token
         if found is None or not self._holds(found):
-            self._guesses.note(request)
+            bucket, now = caller(request), self._clock()
+            if wait := self._throttle.wait(bucket, now):
+                raise too_many(wait)
+            self._throttle.note(bucket, now)
             return None
         return found
 

@@ -65,9 +65,7 @@ async def find(call: Call[JobQuery, None]) -> Any:
     """List jobs that match a filter, newest first."""
     query = call.query
     text = call.web.redact.allowed_filter(query.filter, call.access)
-    page = await call.app.jobs.find(
-        text, limit=query.limit, cursor=query.cursor, next_first=query.order == "due"
-    )
+    page = await call.app.jobs.find(text, limit=query.limit, cursor=query.cursor, next_first=query.order == "due")
     return {
         "items": [call.web.redact.job(plain(job), call.access) for job in page.jobs],
         "next": page.next,
