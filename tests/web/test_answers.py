@@ -11,6 +11,7 @@ import pytest
 from treadle import App, Context, Wait
 from treadle.core import answer as answering
 from treadle.web import Dashboard
+from treadle.web.tokens import Tokens, make
 
 from .world import client
 
@@ -58,6 +59,65 @@ async def test_an_answer_needs_no_login_and_no_origin(app: App, caplog: pytest.L
         assert (await http.post("/api/v1/answers/nonsense", json={"result": 1})).status_code == 404
         for wrong in ({"result": 1, "error": 2}, {"x": 1}, [1]):
             assert (await http.post(f"/api/v1/answers/{token}", json=wrong)).status_code == 400
+
+
+def spellings(token: str) -> list[str]:
+    """Paths with a token in it, right and wrong ones."""
+    base = f"/api/v1/answers/{token}"
+    quoted = "".join(f"%{ord(letter):02x}" for letter in token)
+    return [
+        base, f"{base}/", f"{base}//", f"{base}/beat", f"{base}/beat/", f"{base}/other", f"//api/v1/answers/{token}",
+        f"/api/v1//answers/{token}", f"/API/V1/ANSWERS/{token}", f"/api/v1/answers/{quoted}", f"/api/v1/answers/{quoted}/",
+        f"/api/v1/answers%2F{token}%2F", f"/api/v1/answers/{token}%0aX", f"/api/v1/./answers/{token}/.", f"/answers/{token}",
+        f"/api/v1/jobs/{token}", f"/api/v1/jobs/{token}/cancel", f"/{token}", f"/jobs/{token}", f"{base};x=1",
+        f"/api/v1/answer/{token}", f"/queues/{token}/pause",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("pages", [False, True])
+async def test_no_spelling_brings_a_token_into_a_log_or_a_page(
+    app: App, caplog: pytest.LogCaptureFixture, pages: bool
+) -> None:
+    token = "q8Xz0yWJmM4y1m6a1q5kG2c4xQmUoT7bVn3pLr9sHdE"
+    kept, right = make("ann", "viewer")
+    web = Dashboard(app, access=Tokens([kept]), pages=pages)
+    same = {"Sec-Fetch-Site": "same-origin", "Content-Type": "application/json"}
+    callers: list[dict[str, str]] = [
+        {},
+        same,
+        {**same, "Authorization": "Bearer wrong"},
+        {"Authorization": f"Bearer {right}"},
+        {**same, "Host": "evil.example"},
+    ]
+    async with app, client(web) as http:
+        with caplog.at_level(logging.DEBUG, "treadle"):
+            for path in spellings(token):
+                for method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", f"X-{token[:4]}"):
+                    for headers in callers:
+                        answer = await http.request(method, path, headers=headers)
+                        assert answer.status_code < 500
+                        if "answers" in path.lower():  # elsewhere it may be repeated, as a job's id
+                            assert token not in answer.text, (method, path)
+                            assert token not in answer.headers.get("location", ""), (method, path)
+        audit = await app.audit.list(200)
+    assert caplog.records
+    for record in caplog.records:
+        assert token not in record.getMessage()
+    assert token not in str(audit)
+
+
+async def test_a_bug_in_an_answer_is_logged_without_its_token(
+    app: App, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(self: Any, token: str, said: Any) -> str:
+        raise RuntimeError(f"no row for {token}")
+
+    monkeypatch.setattr("treadle.answers.Answers.say", broken)
+    web = Dashboard(app, access="open", pages=False)
+    async with app, client(web) as http:
+        answer = await http.post("/api/v1/answers/a-t0ken-OF-somebody", json={"result": 1})
+    assert answer.status_code == 500 and "no row for *" in caplog.text and "Traceback" in caplog.text
+    assert "a-t0ken-OF-somebody" not in caplog.text
 
 
 async def test_with_a_secret_the_answer_must_be_signed(app: App) -> None:

@@ -17,6 +17,7 @@ import contextlib
 import importlib.util
 import logging
 import time
+import traceback
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -24,6 +25,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from ..core import log_path
 from ..core.address import group_of
 from ..core.errors import ConfigError
 from ..core.outcome_log import Line, printable
@@ -243,7 +245,10 @@ class Dashboard:
             # A storage that is away is tried for as long: then it is not the question that was too wide.
             raise Problem("unavailable", TOO_LONG if self.pulse.is_ready else AWAY) from None
         if not reads:
-            log.info("%s", _told(call.request, call, route))
+            log.info(
+                "request %s: %s (%s) %s %s",
+                call.id, log_path.clean(call.access.user), call.access.role, route.method, self._path(call.request),
+            )  # fmt: skip
         if isinstance(found, Response):
             return found
         return JSON(plain(found), status_code=route.status)
@@ -252,12 +257,12 @@ class Dashboard:
         """The answer of an error: JSON under the API, a page elsewhere."""
         problem = problem_of(error)
         state = request.scope["state"]
-        asked = f"request {state['request_id']}: {_clean(request.method)} {_path(request)}"
+        asked = f"request {state['request_id']}: {log_path.clean(request.method)} {self._path(request)}"
         if problem.message == INTERNAL:
             if self._refused.admits(Line(logging.ERROR, asked, f"internal {type(error).__name__}")):
-                log.error("%s", asked, exc_info=error)
+                self._log_bug(request, asked, error)
         elif problem.status in TOLD or problem.status >= 500:
-            text = f"{asked} refused for {_clean(state['access'].user)}: {printable(problem.message)}"
+            text = f"{asked} refused for {log_path.clean(state['access'].user)}: {printable(problem.message)}"
             self._refused.tell(Line(logging.WARNING, text, f"refused {problem.kind}"))
         if problem.kind == "forbidden" and request.method not in SAFE:
             await self._audit_refusal(request, problem)
@@ -265,7 +270,8 @@ class Dashboard:
             _route_path(request) == BASE
         )
         if not is_api and problem.kind == "unauthorized" and self.login and request.method in SAFE:
-            return RedirectResponse(url_of(request, self.login, {"next": _route_path(request)}), status_code=303)
+            wanted = _route_path(request) if state["route"] is not None else "/"
+            return RedirectResponse(url_of(request, self.login, {"next": wanted}), status_code=303)
         if not is_api and self._problem_page is not None:
             answer = await self._problem_page(self, request, problem)
         elif not is_api:
@@ -279,16 +285,34 @@ class Dashboard:
         """Who tried what he may not: one line, as long as somebody is known to have asked."""
         access: Access = request.scope["state"]["access"]
         route: Route | None = request.scope["state"]["route"]
-        if route is None or "action" not in problem.fields or self.is_read_only:
+        if route is None or route.is_credential or "action" not in problem.fields or self.is_read_only:
             return
         try:
             told = f"{access.role}, request {request.scope['state']['request_id']}"
-            subject = " ".join(request.scope["state"]["path"].values()) or route.path
+            subject = log_path.of_route(" ".join(request.scope["state"]["path"].values())) or route.path
             await self.whole.audit.note(
                 "refused", subject[:200], by=access.user, detail=f"{route.method} {route.path} ({told})"
             )
         except Exception as error:
             log.warning("a refusal is not in the audit: %s", error)
+
+    def _path(self, request: Request) -> str:
+        """For the log: never with a credential in it."""
+        route: Route | None = request.scope["state"]["route"]
+        if route is None:
+            return log_path.of_none(_route_path(request), self.table.words)
+        return route.path if route.is_credential else log_path.of_route(request.scope["path"])
+
+    def _log_bug(self, request: Request, asked: str, error: Exception) -> None:
+        state = request.scope["state"]
+        route: Route | None = state["route"]
+        if route is None or not route.is_credential:
+            log.error("%s", asked, exc_info=error)
+            return
+        text = "".join(traceback.format_exception(error))  # a database may name in it what it was asked for
+        for part in state["path"].values():
+            text = text.replace(part, log_path.LEFT_OUT)
+        log.error("%s\n%s", asked, text)
 
 
 def _tell_of(task: asyncio.Task[Any]) -> None:
@@ -296,25 +320,10 @@ def _tell_of(task: asyncio.Task[Any]) -> None:
         log.warning("an operation is left to others: %s", error)
 
 
-def _told(request: Request, call: Call[Any, Any], route: Route) -> str:
-    return f"request {call.id}: {_clean(call.access.user)} ({call.access.role}) {route.method} {_path(request)}"
-
-
 def _route_path(request: Request) -> str:
     from .access import route_path
 
     return route_path(request.scope)
-
-
-def _path(request: Request) -> str:
-    """For the log. A path that is a credential is not told."""
-    route: Route | None = request.scope["state"]["route"]
-    return route.path if route is not None and route.is_credential else _clean(request.scope["path"])
-
-
-def _clean(text: str) -> str:
-    """For the log: nothing that could begin a line of its own, or colour one."""
-    return ascii(text[:200])[1:-1]
 
 
 def _problem_page() -> Callable[[Dashboard, Request, Problem], Awaitable[Response]] | None:

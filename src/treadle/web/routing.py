@@ -268,6 +268,7 @@ class Table:
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(routes)
+        self.words = frozenset(part for route in self.routes for part in route.parts if not part.startswith("{"))
         self._paths: dict[tuple[str, ...], dict[str, Route]] = {}
         for route in self.routes:
             methods = self._paths.setdefault(_shape(route.parts), {})

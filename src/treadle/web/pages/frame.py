@@ -98,7 +98,9 @@ class Frame:
 
     @property
     def here(self) -> str:
-        """This page below the mount point, for coming back."""
+        """This page below the mount point, for coming back. What is no page is not repeated: a path may hold a token."""
+        if self.request.scope["state"]["route"] is None:
+            return "/"
         query = self.request.url.query
         path = self.request.url.path.removeprefix(self.root) or "/"
         return path + (f"?{query}" if query else "")
