@@ -24,6 +24,20 @@ def test_find_lists_the_newest_first(treadle: Treadle, store: Store) -> None:
     assert [row.split()[0] for row in rows] == [second, first]
 
 
+def test_find_takes_any_number(treadle: Treadle, store: Store) -> None:
+    id = store.enqueue()
+    for text, found in {
+        "priority:99999999999999999999": [],
+        "priority:<99999999999999999999": [id],
+        "attempt:>=-1e300": [id],
+        "created:<9999-12-31": [id],
+    }.items():
+        ran = treadle("jobs", "find", text, "--json")
+        assert ran.code == 0 and [each["id"] for each in ran.objects] == found, text
+    for text in ("priority:nan", "attempt:>inf", "age:>99999999d", "created:10000-01-01"):
+        assert treadle("jobs", "find", text).code != 0
+
+
 def test_find_in_json_has_the_fields_of_the_view_one_object_a_line(treadle: Treadle, store: Store) -> None:
     id = store.failed(tags=["vip"])
     (found,) = treadle("jobs", "find", "state:failed", "--json").objects

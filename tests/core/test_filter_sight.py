@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from treadle.core import filter_sight
 from treadle.core.errors import FilterError
-from treadle.core.filter import parse
+from treadle.core.filter import Row, matches, parse
 from treadle.core.filter_sight import MOST_POSITIONS, MOST_STEPS, Refused
 
 SECRET = {("password",), ("user", "pin"), ("cards", "iban"), ("0", "deep")}
@@ -91,6 +93,50 @@ def test_a_unique_key_is_matched_as_far_as_it_is_shown() -> None:
     assert judged("unique:token:*") == "unique:token:*"
     for text in ("unique:token:4*", "unique:a,token:42", "-unique:token:42"):
         assert judged(text) == Refused("unique", "masked")
+
+
+WORDS = [
+    "args.password:", "args.cards.0.iban:", "args.cards.1.iban:", "args.0.cards.iban:", "args.note:", "meta.notes:",
+    "result.note:", "error:", "reason:", "unique:", "-", " ", '"', '"*', "*", ",", "hunter2", "hun", "password=",
+    "password=hun", "token:", "token:hu", "q", "DE", ">1", "..", "as:shown", "x", "ValueError: ", "https://ann:",
+]  # fmt: skip
+
+
+def a_row(secret: str) -> Row:
+    said = {
+        "password": secret,
+        "cards": [{"iban": secret}, {"iban": f"{secret}2"}],
+        "note": f"password={secret}",
+        "notes": [f"https://ann:{secret}@db"],
+    }
+    return Row(
+        id="1",
+        state="failed",
+        queue="q",
+        task="x",
+        priority=0,
+        attempt=1,
+        created_at=0.0,
+        run_at=0.0,
+        unique_key=f"token:{secret}",
+        error_text=f"ValueError: password={secret}",
+        reason=f"token: {secret}",
+        args=said,
+        meta=said,
+        result=said,
+    )
+
+
+@settings(max_examples=500)
+@given(st.lists(st.sampled_from(WORDS), min_size=1, max_size=8).map("".join), st.booleans())
+def test_no_filter_that_passes_tells_two_secrets_apart(text: str, payload: bool) -> None:
+    try:
+        which = parse(text)
+    except FilterError:
+        return
+    found = filter_sight.judge(which, payload=payload, is_secret=is_secret)
+    if not isinstance(found, Refused):
+        assert len({matches(found, a_row(secret), 1.0) for secret in ("hunter2", "hun", "DE", "q1")}) == 1, str(found)
 
 
 def shown(text: str, *, payload: bool) -> str:

@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from treadle.core import cron, duration, filter, names, payload
+from treadle.core import cron, duration, filter, filter_sight, names, payload
 from treadle.core.errors import FilterError, PayloadError
 
 Target = Callable[[bytes], None]
@@ -55,6 +55,41 @@ def parse_filter(data: bytes) -> None:
     assert filter.parse(str(found)) == found, f"{text!r} → {str(found)!r}"
 
 
+def _seen(secret: str) -> filter.Row:
+    """A job with a secret at every place that is masked."""
+    said = {"password": secret, "cards": [{"iban": secret}], "note": f"token={secret}", "open": "seen", "n": [1, "x"]}
+    return filter.Row(
+        id="019a8997-8540-7595-9bde-31bb1968d054",
+        state="failed",
+        queue="mail",
+        task="send",
+        priority=0,
+        attempt=1,
+        created_at=0.0,
+        run_at=0.0,
+        unique_key=f"token:{secret}",
+        error_text=f"ValueError: password={secret}",
+        reason=f"by api_key={secret}",
+        args=said,
+        meta=said,
+        result=said,
+    )
+
+
+def match_what_is_seen(data: bytes) -> None:
+    """A filter that a role may use answers alike, whatever the secrets are."""
+    try:
+        asked = filter.parse(_text(data))
+    except FilterError:
+        return
+    for payload_too in (True, False):
+        found = filter_sight.judge(asked, payload=payload_too, is_secret=lambda path: path[-1] in ("password", "iban"))
+        if isinstance(found, filter_sight.Refused):
+            continue
+        answers = {filter.matches(found, _seen(secret), 1.0) for secret in ("hunter2", "DE89", "q")}
+        assert len(answers) == 1, f"{_text(data)!r} tells the secret"
+
+
 def parse_duration(data: bytes) -> None:
     try:
         found = duration.seconds(_text(data))
@@ -92,6 +127,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "decode_payload": decode_payload,
     "encode_payload": encode_payload,
     "parse_filter": parse_filter,
+    "match_what_is_seen": match_what_is_seen,
     "parse_duration": parse_duration,
     "parse_cron": parse_cron,
     "check_names": check_names,
@@ -103,6 +139,11 @@ SEEDS: Final[Mapping[str, tuple[bytes, ...]]] = {
     "parse_filter": (
         b'state:failed queue:mail,billing task:send_* -tag:test args.user.id:42 attempt:>3 age:>1h "card declined"',
         b"created:2026-11-15..2026-11-16 wait:>=30s is:stuck id:abc",
+    ),
+    "match_what_is_seen": (
+        b"args.password:h* args.cards.0.iban:DE89 meta.n:x",
+        b'error:hunter -reason:2 args.note:"token=h"* unique:token:h* "hunter2"',
+        b"priority:>99999999999999999999 attempt:<1e300 args.n:1..2 created:9999-12-31",
     ),
     "parse_duration": (b"1h30m", b"250ms", b"3d"),
     "parse_cron": (b"0 9 * * MON-FRI", b"*/5 * * * *", b"@daily", b"0 0 L * *", b"30s"),

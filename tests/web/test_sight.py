@@ -218,6 +218,22 @@ async def test_what_is_seen_can_be_matched(world: World) -> None:
         assert {job["id"] for job in answer.json()["items"]} == found, text
 
 
+@pytest.mark.parametrize("route", list(routes()), ids=lambda route: f"{route.method} {route.path}")
+async def test_no_number_is_too_large_for_a_filter(world: World, route: Route) -> None:
+    """`priority:99999999999999999999` was a 500 on SQLite."""
+    web = Dashboard(world.app, access=who, pages=True)
+    world.http = client(web)
+    for more in VARIANTS.get(f"{route.method} {route.path}", [{}]):
+        for text in ("priority:99999999999999999999", "attempt:>1e300", "priority:-99999999999999999999..99999999999999999999",
+                     "args.n:99999999999999999999", "created:>9999-12-31", "age:>36500d"):  # fmt: skip
+            answer = await ask(world, route, "admin", text, more)
+            assert answer.status_code in (200, 202, 303, 409), (text, answer.text)
+        for text in ("priority:nan", "attempt:>inf", f"priority:{'9' * 400}", "created:10000-01-01", "age:>99999999d"):
+            answer = await ask(world, route, "admin", text, more)
+            assert answer.status_code == 400, (text, answer.text)
+    await web.close()
+
+
 async def test_a_refusal_names_the_term(world: World) -> None:
     answer = await world.get("/jobs", params={"filter": "queue:default args.email:a*"}, role="viewer")
     assert answer.status_code == 403

@@ -20,6 +20,7 @@ from ...core.filter import Filter, Interval, Term, Value
 from ...core.job import POISON_CRASHES, State
 from ...ports import Clock
 
+_HIGHEST: Final = 2**63 - 1
 ENDED: Final = frozenset({"succeeded", "failed", "cancelled"})
 _COLUMNS: Final = {
     "id": "job.id",
@@ -266,7 +267,13 @@ def _cause(value: Value) -> Condition:
 
 def _within(column: str, bounds: Interval) -> Condition:
     low, high = (">=" if bounds.with_low else ">"), ("<=" if bounds.with_high else "<")
-    return Condition(f"{column} {low} ? and {column} {high} ?", (bounds.low, bounds.high))
+    return Condition(f"{column} {low} ? and {column} {high} ?", (bound(bounds.low), bound(bounds.high)))
+
+
+def bound(number: float) -> float:
+    """A number to compare a column with. An int of more than 64 bits cannot be bound; as a float it compares alike with
+    whatever a column holds."""
+    return number if -_HIGHEST <= number <= _HIGHEST else float(number)
 
 
 def in_state(state: str, now: float) -> Condition:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ...core import lifecycle
+from ...core.errors import FilterError
 from ...core.filter import parse
 from ...core.job import State
 from ...core.outcome import Stopped, Succeeded, Throttled
@@ -304,6 +307,43 @@ class Filters(Cases):
             assert await matching(storage, text) == [job.id], text
         assert await matching(storage, "args.user.id:44") == []
 
+    async def test_a_number_that_no_column_holds_is_compared_all_the_same(self, storage: Storage) -> None:
+        """Beyond 64 bits, beyond the calendar, beyond what a float tells apart: it matches as arithmetic says."""
+        pod = await a_live_pod(storage)
+        ended = await start(storage, pod, priority=5, args='{"n":7}')
+        await end(storage, ended, Succeeded('{"n":7}'))
+        ready = await put(storage, priority=5, args='{"n":7}')
+        both = sorted([ready, ended.id], reverse=True)
+        huge = ("9223372036854775808", "99999999999999999999", "1e300")
+        for key in ("priority", "attempt", "args.n"):
+            for number in huge:
+                for text in (f"{key}:{number}", f"{key}:>{number}", f"{key}:<-{number}", f"{key}:{number}..{number}",
+                             f"{key}:>={number}", f"{key}:-{number}"):  # fmt: skip
+                    assert await everywhere(storage, text) == [], text
+                assert await everywhere(storage, f"-{key}:{number}") == both
+                for text in (f"{key}:<{number}", f"{key}:>-{number}", f"{key}:<={number}", f"{key}:-{number}..{number}",
+                             f"{key}:>=-{number}"):  # fmt: skip
+                    assert await everywhere(storage, text) == both, text
+                assert await everywhere(storage, f"{key}:<{number} state:ready") == [ready]
+        for text in ("created:>9999-12-31", "created:<0001-01-01", "created:0001-01-01..1000-01-01", "age:>36500d",
+                     "created:9999-12-31", "created:0001-01-01T00:00:00+14:00", "created:9999-12-31T23:59:59-14:00",
+                     "finished:>36500d", "due:>36500d", "wait:>36500d", "run:>36500d"):  # fmt: skip
+            assert await everywhere(storage, text) == [], text
+        for text in ("created:<9999-12-31", "created:>0001-01-01", "created:>=0001-01-01T00:00:00+14:00", "age:<36500d",
+                     "created:0001-01-01..9999-12-31", "created:<=9999-12-31T23:59:59-14:00"):  # fmt: skip
+            assert await everywhere(storage, text) == both, text
+        for text in ("finished:<36500d", "finished:0001-01-01..9999-12-31", "run:<36500d"):
+            assert await everywhere(storage, text) == [ended.id], text
+        for word in ("nan", "inf", "-inf", "infinity", "1e999", "0x10", "1_000", "9" * 400, "٣"):
+            for key in ("priority", "attempt"):
+                for op in ("", ">", "<="):
+                    with pytest.raises(FilterError):
+                        parse(f"{key}:{op}{word}")
+            for key in ("created", "age", "due", "finished", "wait", "run"):
+                for unit in ("", "s", "d"):
+                    with pytest.raises(FilterError):
+                        parse(f"{key}:>{word}{unit}")
+
     async def test_texts_are_compared_as_they_are_shown(self, storage: Storage) -> None:
         pod = await a_live_pod(storage)
         job = await start(storage, pod, args='{"note":"password=hunter2","list":["token=abc"],"n":7}')
@@ -325,6 +365,13 @@ class Filters(Cases):
             assert await matching(storage, f'tag:"{escaped}"') == [id]
         assert await matching(storage, 'tag:"a%b"') == []
         assert await matching(storage, 'tag:"a?b"') == []
+
+
+async def everywhere(storage: Storage, text: str) -> list[str]:
+    """The same, with what is next coming first, too; the newest first."""
+    by_time = await search(storage, text, next_first=True)
+    assert sorted((job.id for job in by_time.jobs), reverse=True) == await ids(storage, text), text
+    return await matching(storage, text)
 
 
 async def matching(storage: Storage, text: str) -> list[str]:
