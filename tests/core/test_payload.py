@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from treadle.core.errors import PayloadError, PayloadTooLarge
-from treadle.core.payload import decode, decode_trusted, encode, encode_arguments, keep_result
+from treadle.core.payload import decode, decode_trusted, duplicate_key, encode, encode_arguments, keep_result
 
 Some = Callable[[], Any]
 
@@ -326,6 +326,15 @@ def test_encode_refuses_it_inside_too_and_names_the_place(name: str) -> None:
 def test_100_levels_are_allowed_and_can_be_read_again() -> None:
     for value in (nested(100), nested(100, 5), nested(99, {}), nested(98, {"a": [1]})):
         assert decode(encode(value)) == value
+
+
+def test_a_key_that_stands_twice_is_found() -> None:
+    assert duplicate_key('{"a":1,"b":{"a":2},"c":[{"a":1},{"a":1}]}') is None
+    assert duplicate_key(b"[]") is None
+    assert duplicate_key('[1,{"a":{"b":1,"c":2,"b":3}}]') == "b"
+    assert duplicate_key('{"\\u0061":1,"a":2}') == "a"
+    assert duplicate_key(b'{"a":1,"a"') is duplicate_key(b"\xff") is duplicate_key("") is None
+    assert duplicate_key("[" + "9" * 10_000 + ", 1e999, -0.0, NaN]") is None
 
 
 def test_a_value_that_contains_itself_twice_is_refused_without_growing() -> None:

@@ -79,6 +79,7 @@ def test_what_was_typed_becomes_values() -> None:
         ("weight", "true"),
         ("gift", "yes"),
         ("lines", "[1"),
+        ("lines", '[{"a": 1, "a": 2}]'),
         ("nothing", "1"),
         ("note", f"a {MASK}"),
     ],

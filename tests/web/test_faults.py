@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import logging
 
+import msgspec
 import pytest
 
 from .world import World
+
+JSON_HEADERS = {"Content-Type": "application/json"}
 
 pytestmark = pytest.mark.anyio
 
@@ -152,6 +155,57 @@ async def test_M12_a_viewer_is_refused_and_it_is_audited(world: World) -> None:
     line = (await world.audit())[0]
     assert (line.act, line.by, line.subject) == ("refused", "the-viewer", "later")
     assert "POST /api/v1/queues/{name}/pause" in line.detail and answer.headers["x-request-id"] in line.detail
+
+
+TWICE = {
+    b'{"task":"hello","task":"broken","args":{}}': "task",
+    b'{"task":"hello","args":{"name":"a","name":"b"}}': "name",
+    b'{"task":"hello","args":{"name":"a","deep":[{"x":[{"y":1,"\\u0079":2}]}]}}': "y",
+}
+
+
+@pytest.mark.parametrize("body", TWICE)
+async def test_a_key_that_stands_twice_is_refused_and_named(world: World, body: bytes) -> None:
+    """Somebody in front of us may have checked the other one."""
+    headers = {"Content-Type": "application/json"}
+    answer = await world.post("/jobs", content=body, headers=headers)
+    assert answer.status_code == 400, answer.text
+    assert answer.json()["error"]["fields"] == {"field": TWICE[body]}
+    assert f"the key '{TWICE[body]}' twice" in answer.json()["error"]["message"]
+    many = await world.post("/jobs", content=b"[" + body + b"]", headers=headers)
+    assert many.status_code == 400 and many.json()["error"]["fields"] == {"field": TWICE[body]}
+
+
+async def test_no_route_takes_a_key_twice(world: World) -> None:
+    """Every route with a body that is JSON, by walking the router: with one of its own fields twice, and deeper."""
+    await world.app.queues.pause("mail", by="ann")
+    known = {"name": "mail", "id": world.ids["ready"], "token": "none", "scope": "slack"}
+    asked = 0
+    for route in world.web.table.routes:
+        if route.kind != "api" or route.is_safe or route.body is None:
+            continue
+        path = "/" + "/".join(known.get(part[1:-1], "x") if part.startswith("{") else part for part in route.parts)
+        is_struct = isinstance(route.body, type) and issubclass(route.body, msgspec.Struct)
+        for name in route.body.__struct_encode_fields__ if is_struct else ("task",):
+            for body in (f'{{"{name}":1,"{name}":1}}', f'{{"{name}":[{{"{name}":{{}},"{name}":0}}]}}'):
+                answer = await world.ask(route.method, path, content=body.encode(), headers=JSON_HEADERS)
+                assert answer.status_code == 400, (route.path, name, answer.text)
+                assert answer.json()["error"]["fields"] == {"field": name}
+                assert "twice" in answer.json()["error"]["message"]
+            asked += 1
+    assert asked > 20
+
+
+async def test_a_parameter_that_is_there_twice_is_refused(world: World) -> None:
+    answer = await world.get("/jobs?filter=state:failed&filter=state:ready")
+    assert answer.status_code == 400 and '"filter" is there twice' in answer.json()["error"]["message"]
+
+
+async def test_a_body_of_many_small_objects_is_read_quickly(world: World) -> None:
+    """The look for keys that stand twice makes nothing: it is linear, and numbers are not converted."""
+    body = b'{"task":"hello","args":{"name":[' + b"{}," * 300_000 + b"9" * 5000 + b"]}}"
+    answer = await world.post("/jobs", content=body, headers=JSON_HEADERS)
+    assert answer.status_code in (400, 413)
 
 
 async def test_depth_and_numbers_beyond_all_measure(world: World) -> None:

@@ -102,6 +102,20 @@ def decode(text: str | bytes, *, what: str = "payload", limit: int = LIMIT) -> o
     return value
 
 
+def duplicate_key(text: str | bytes) -> str | None:
+    """A key that stands twice in one object of this JSON; else None, also if it is no JSON at all. Parsers differ in which
+    of the two they take, so that one that checks and one that acts may see different values."""
+    try:
+        # Numbers stay as they are written: of many digits they would take long, or be refused.
+        json.loads(text.decode() if isinstance(text, bytes) else text, parse_int=len, parse_float=len,
+                   object_pairs_hook=_check_keys)  # fmt: skip
+    except _DuplicateKey as error:
+        return error.key
+    except ValueError:
+        return None
+    return None
+
+
 def decode_trusted(text: str | bytes) -> Any:
     """The value of text that `encode` made. Fast, and no stricter than needed to notice a damaged row."""
     try:
@@ -401,6 +415,11 @@ def _check_depth(text: str, what: str) -> None:
 def _integer(digits: str) -> int:
     # Reading 5,000 digits is slow, or refused by Python. Any integer out of range does: the walk names its place.
     return int(digits) if len(digits) <= _LONGEST_INTEGER else _MAX + 1
+
+
+def _check_keys(pairs: list[tuple[str, Any]]) -> None:
+    if len(pairs) > 1:
+        _unique_keys(pairs)
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -45,6 +45,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from ..core import payload
 from ..core.request_body import LARGEST, LARGEST_ANONYMOUS
 from .access import ACTIONS, SAFE, Access, Action
 from .problem import Problem
@@ -333,6 +334,8 @@ def decode_pairs(kind: type[Any], pairs: list[tuple[str, str]], *, strict: bool)
             continue
         if takes_many(fields[name].type):
             given.setdefault(name, []).append(value)
+        elif strict and name in given:
+            raise Problem("validation", f'the parameter "{name[:100]}" is there twice', fields={"field": name[:100]})
         else:
             given[name] = value
     if not strict:  # an empty field of a form is one that nobody filled in
@@ -345,11 +348,20 @@ def decode_pairs(kind: type[Any], pairs: list[tuple[str, str]], *, strict: bool)
 
 def decode_json(kind: Any, body: bytes) -> Any:
     try:
+        check_keys(body or b"{}")
         return msgspec.json.decode(body or b"{}", type=Nothing if kind is None else kind)
     except msgspec.ValidationError as error:
         raise Problem("validation", str(error), fields={"field": _field_of(error)}) from None
     except (msgspec.DecodeError, RecursionError, UnicodeError):
         raise Problem("validation", "the body is not valid JSON, or nested too deep") from None
+
+
+def check_keys(text: str | bytes, where: str = "the body") -> None:
+    """Problem, if a key stands twice in one object: whoever looked at the request before us may have taken the other."""
+    if (key := payload.duplicate_key(text)) is not None:
+        raise Problem(
+            "validation", f"{where} has the key {key[:100]!r} twice in one object", fields={"field": key[:100]}
+        )
 
 
 def takes_many(kind: Any) -> bool:

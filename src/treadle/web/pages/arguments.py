@@ -14,6 +14,7 @@ import msgspec
 
 from ..problem import Problem
 from ..redact import MASK
+from ..routing import check_keys
 from . import words
 from .asking import Field
 
@@ -113,8 +114,9 @@ def _value(name: str, kind: Kind, chosen: Sequence[str], text: str) -> Any:
     if kind in ("text", "choice"):
         return text
     try:
+        check_keys(text, name)
         found = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         what = f"not JSON: {error}" if kind == "json" else _NOT[kind]
         raise Problem("validation", f"{name} is {what}", fields={"field": name}) from None
     if kind != "json" and type(found) not in _TYPES[kind]:

@@ -12,7 +12,7 @@ from ...core.errors import PayloadError
 from ..api.shapes import job_id
 from ..problem import Problem
 from ..redact import MASK
-from ..routing import Call, Routes
+from ..routing import Call, Routes, check_keys
 from ..schema import schema_of
 from . import arguments as forms
 from . import words
@@ -137,8 +137,9 @@ def _given(call: Call[Any, Any], body: Wanted) -> dict[str, Any]:
 def arguments(text: str) -> dict[str, Any]:
     """What somebody typed; never what a mask stands in the place of."""
     try:
+        check_keys(text, "the text of the arguments")
         found = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         raise Problem("validation", f"the arguments are not JSON: {error}", fields={"field": "args"}) from None
     if not isinstance(found, dict):
         raise Problem("validation", "the arguments must be a JSON object", fields={"field": "args"})
