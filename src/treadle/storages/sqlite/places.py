@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
-from . import terms
+from . import rows, terms
 from .rows import Database
 from .sql import statement
 from .terms import Condition, Terms
 
 
+MANY: Final = 100  # of more queues one piece serves all: a statement has at most 500 selects
+_NAMED: Final = "json_each(?) as named cross join "
+
+
 class Piece(Struct, frozen=True):
+    """`named`: the first parameter is a list of queues as JSON, and the condition speaks of `named.value`."""
+
     index: str
     where: Condition
+    named: bool = False
 
     @property
     def rows(self) -> str:
         """What follows `select …`."""
-        return f"from treadle_job as job indexed by {self.index} where {self.where.sql}"
+        return f"from {_NAMED if self.named else ''}treadle_job as job indexed by {self.index} where {self.where.sql}"
 
 
 def source(db: Database, parts: Terms) -> Condition:
@@ -37,7 +44,12 @@ def of_state(db: Database, state: str, parts: Terms) -> list[Piece]:
         return [Piece(f"treadle_job_{state}", Condition(f"job.state = '{state}'"))]
     if state == "scheduled" and "ready" in parts.states:
         return []  # one piece serves both
-    return [_of_queue(queue, state, parts) for queue in queues(db, parts)]
+    names = queues(db, parts)
+    if len(names) > MANY:
+        piece = _of_queue(rows.json_text(names), state, parts)
+        where = Condition(piece.where.sql.replace("job.queue = ?", "job.queue = named.value"), piece.where.parameters)
+        return [Piece(piece.index, where, named=True)]
+    return [_of_queue(queue, state, parts) for queue in names]
 
 
 def _of_queue(queue: str, state: str, parts: Terms) -> Piece:

@@ -95,7 +95,11 @@ def queues(db: Database, clock: Clock, depths: Depths[Head]) -> list[QueueStats]
     }
     capped: list[Head] = [(queue.name, state, _CAPPED) for queue in found for state in _STATES]
     counts = _depths(db, [*first_at, *capped], depths, now)
-    return [_stats(queue, first_at, counts, running.get(queue.name, 0), now) for queue in found]
+    heads: dict[str, list[Head]] = {}
+    for head in first_at:
+        heads.setdefault(head[0], []).append(head)
+    own = {name: [(first_at[head], *counts[head]) for head in some] for name, some in heads.items()}
+    return [_stats(queue, own.get(queue.name, []), counts, running.get(queue.name, 0), now) for queue in found]
 
 
 def _depths(db: Database, heads: list[Head], depths: Depths[Head], now: float) -> dict[Head, tuple[int, int]]:
@@ -116,12 +120,11 @@ def _depths(db: Database, heads: list[Head], depths: Depths[Head], now: float) -
 
 def _stats(
     queue: Queue,
-    first_at: dict[Head, float],
+    own: list[tuple[float, int, int]],
     counts: dict[Head, tuple[int, int]],
     running: int,
     now: float,
 ) -> QueueStats:
-    own = [(first_at[head], *counts[head]) for head in first_at if head[0] == queue.name]
     oldest = min((at for at, due, _ in own if due and isinstance(at, float) and at <= now), default=None)
     others: dict[str, Any] = {state: counts[queue.name, state, _CAPPED][0] for state in _STATES}
     return QueueStats(

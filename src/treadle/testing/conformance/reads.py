@@ -307,6 +307,27 @@ class Filters(Cases):
             assert await matching(storage, text) == [job.id], text
         assert await matching(storage, "args.user.id:44") == []
 
+    async def test_a_thousand_queues_are_read_as_one_is(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        await storage.insert([a_job(queue=f"queue-{n:03}", task=f"task-{n % 7}", priority=n % 3) for n in range(1000)])
+        other = await start(storage, pod)
+        await end(storage, other, failing(final=True))
+        assert sum((await storage.count(parse(""))).values()) == 1001
+        for text, number in {
+            "": 1001, "state:ready": 1000, "state:failed": 1, "state:ready,failed": 1001, "priority:2": 333,
+            "task:task-6": 142, "queue:queue-00*": 10, "-queue:queue-0*": 901, "is:due": 1000, "is:retrying": 0,
+            "is:poison": 0, "finished:<1h": 1, "state:ready task:task-6": 142, "cause:*": 1,
+        }.items():  # fmt: skip
+            assert sum((await storage.count(parse(text))).values()) == number, text
+            for next_first in (False, True):
+                page = await search(storage, text, limit=1000, next_first=next_first)
+                assert len(page.jobs) == min(number, 1000), text
+        named = await search(storage, "queue:queue-777")
+        assert [job.queue for job in named.jobs] == ["queue-777"]
+        assert sum(group.count for group in (await storage.failures()).groups) == 1
+        listed = {each.queue.name: each for each in await storage.queues()}
+        assert len(listed) == 1001 and all(listed[f"queue-{n:03}"].ready == 1 for n in range(1000))
+
     async def test_a_number_that_no_column_holds_is_compared_all_the_same(self, storage: Storage) -> None:
         """Beyond 64 bits, beyond the calendar, beyond what a float tells apart: it matches as arithmetic says."""
         pod = await a_live_pod(storage)
