@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from treadle.core import attention
-from treadle.core.attention import Evidence, Item, find
+from treadle.core.attention import Evidence, Item, bounded, find
 from treadle.core.fact import Fact
 from treadle.core.job import ErrorEntry, Job, State
 from treadle.core.pod import Pod, PodCard
@@ -39,6 +39,15 @@ def kinds(**given: Any) -> list[str]:
 def only(**given: Any) -> Item:
     (item,) = find(Evidence(now=NOW, **given))
     return item
+
+
+def test_of_many_of_a_kind_some_are_shown_and_the_others_counted() -> None:
+    items = [Item(kind="a", subject=str(n), level="error", text=f"a {n}", page="queues") for n in range(5)]
+    items += [Item(kind="b", level="warn", text="b")]
+    found = bounded(items, 2)
+    assert [item.text for item in found] == ["a 0", "a 1", "… and 3 more of the same kind", "b"]
+    assert found[2].page == "queues" and found[2].level == "error"
+    assert bounded(items) == tuple(items)
 
 
 def test_where_all_is_well_nothing_is_said() -> None:

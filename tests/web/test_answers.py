@@ -67,8 +67,10 @@ def spellings(token: str) -> list[str]:
     quoted = "".join(f"%{ord(letter):02x}" for letter in token)
     return [
         base, f"{base}/", f"{base}//", f"{base}/beat", f"{base}/beat/", f"{base}/other", f"//api/v1/answers/{token}",
-        f"/api/v1//answers/{token}", f"/API/V1/ANSWERS/{token}", f"/api/v1/answers/{quoted}", f"/api/v1/answers/{quoted}/",
-        f"/api/v1/answers%2F{token}%2F", f"/api/v1/answers/{token}%0aX", f"/api/v1/./answers/{token}/.", f"/answers/{token}",
+        f"/api/v1//answers/{token}", f"/API/V1/ANSWERS/{token}", f"/api/v1/answers/{quoted}",
+        f"/api/v1/answers/{quoted}/",
+        f"/api/v1/answers%2F{token}%2F", f"/api/v1/answers/{token}%0aX", f"/api/v1/./answers/{token}/.",
+        f"/answers/{token}",
         f"/api/v1/jobs/{token}", f"/api/v1/jobs/{token}/cancel", f"/{token}", f"/jobs/{token}", f"{base};x=1",
         f"/api/v1/answer/{token}", f"/queues/{token}/pause",
     ]  # fmt: skip

@@ -224,7 +224,7 @@ async def test_no_number_is_too_large_for_a_filter(world: World, route: Route) -
     web = Dashboard(world.app, access=who, pages=True)
     world.http = client(web)
     for more in VARIANTS.get(f"{route.method} {route.path}", [{}]):
-        for text in ("priority:99999999999999999999", "attempt:>1e300", "priority:-99999999999999999999..99999999999999999999",
+        for text in ("priority:99999999999999999999", "attempt:>1e300", "priority:-99999999999999999999..9",
                      "args.n:99999999999999999999", "created:>9999-12-31", "age:>36500d"):  # fmt: skip
             answer = await ask(world, route, "admin", text, more)
             assert answer.status_code in (200, 202, 303, 409), (text, answer.text)

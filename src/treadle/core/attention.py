@@ -8,6 +8,7 @@ doctor`, read now and then. A fact that the fresh evidence tells better is left 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final, Literal, TypeAlias
@@ -29,6 +30,7 @@ BAD_SHARE: Final = 0.05
 FEW_RUNS: Final = 20  # below, a share says nothing
 WRONG_CLOCK: Final = 1.0
 LOST_LATELY: Final = 3_600.0
+MOST_OF_A_KIND: Final = 20
 BAD: Final = ("failed", "retried", "timed_out", "rescued")
 
 Level: TypeAlias = Literal["error", "warn"]
@@ -83,6 +85,21 @@ def find(evidence: Evidence) -> tuple[Item, ...]:
         *(item for fact in evidence.facts for item in _doctored(fact)),
     )
     return tuple(sorted(items, key=lambda item: item.level != "error"))
+
+
+def bounded(items: Sequence[Item], most: int = MOST_OF_A_KIND) -> tuple[Item, ...]:
+    """So many of each kind, and how many more there are: a thousand queues that nobody serves are one thing to mend."""
+    numbers = Counter(item.kind for item in items)
+    seen: Counter[str] = Counter()
+    found: list[Item] = []
+    for item in items:
+        seen[item.kind] += 1
+        if seen[item.kind] <= most:
+            found.append(item)
+        elif seen[item.kind] == most + 1:
+            more = f"… and {numbers[item.kind] - most:,} more of the same kind"
+            found.append(Item(kind=item.kind, subject="…", level=item.level, text=more, page=item.page))
+    return tuple(found)
 
 
 def is_failing(outcomes: Mapping[str, int], muted: Mapping[str, int]) -> bool:

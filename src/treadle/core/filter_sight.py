@@ -1,5 +1,6 @@
 """What a filter may ask of jobs that are seen with their secrets masked. The rule: what a role may not see, it may not
-match. A filter that could match it would tell it, one character at a time; a count or a dry run tells as much as a list.
+match. A filter that could match it would tell it, one character at a time; a count or a dry run tells as much as a
+list.
 
 Three things can be out of sight:
 

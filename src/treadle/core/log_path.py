@@ -1,8 +1,8 @@
 """How the path of a request is written into a log: without credentials, on one line.
 
 A path may hold one: the token of an outside answer is its last part. Routes that take it say so, and are told by their
-template. But the same token is in the path of a wrong method, of a trailing slash, of another case or encoding, for which
-no route is declared. So of a path without a route only those parts are told that are words of declared routes;
+template. But the same token is in the path of a wrong method, of a trailing slash, of another case or encoding, for
+which no route is declared. So of a path without a route only those parts are told that are words of declared routes;
 whatever else stands there may be anything. And of any path, a part that looks like a token is left out.
 """
 

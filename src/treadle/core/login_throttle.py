@@ -6,10 +6,11 @@ bucket with `MOST` wrong tries in the last minute has to wait until the oldest o
 What a wait means depends on the secret, and so is the caller's matter (`web.tokens`, `web.basic`):
 
 - **A token** is 256 bits of chance. Nobody guesses it at any speed, so it is always compared and a right one always
-  passes: a limit that refused it would only be a way to lock its owner out, by being wrong behind the same NAT or proxy.
+  passes: a limit that refused it would only be a way to lock its owner out, by being wrong behind the same NAT or
+  proxy.
 - **A password** can be guessed. While a bucket waits its password is not even compared, or the limit would limit
-  nothing. And because many addresses are cheap, all buckets that are not known share `MOST_TOGETHER` wrong tries a minute.
-  Known is who was right before: an attacker can use up what the unknown have, and does not lock out the known.
+  nothing. And because many addresses are cheap, all buckets that are not known share `MOST_TOGETHER` wrong tries a
+  minute. Known is who was right before: an attacker can use up what the unknown have, and does not lock out the known.
 
 The table never drops a count to make room: with as many buckets as it has room for, all further ones are counted as
 one. So whoever has many addresses pushes nobody out of it, least of all itself.

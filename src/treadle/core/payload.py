@@ -103,8 +103,8 @@ def decode(text: str | bytes, *, what: str = "payload", limit: int = LIMIT) -> o
 
 
 def duplicate_key(text: str | bytes) -> str | None:
-    """A key that stands twice in one object of this JSON; else None, also if it is no JSON at all. Parsers differ in which
-    of the two they take, so that one that checks and one that acts may see different values."""
+    """A key that stands twice in one object of this JSON; else None, also if it is no JSON at all. Parsers differ in
+    which of the two they take, so that one that checks and one that acts may see different values."""
     try:
         # Numbers stay as they are written: of many digits they would take long, or be refused.
         json.loads(text.decode() if isinstance(text, bytes) else text, parse_int=len, parse_float=len,

@@ -75,7 +75,8 @@ class Attending:
 
     def judge(self, evidence: Evidence) -> tuple[Item, ...]:
         """The items, each with since when."""
-        items, self._seen = attention.remember(attention.find(evidence), self._seen, self._clock())
+        found = attention.bounded(attention.find(evidence))
+        items, self._seen = attention.remember(found, self._seen, self._clock())
         return tuple(replace(item, text=self._web.redact.text(item.text)) for item in items)
 
     # What doctor found -----------------------------------------------------------------------------------------------

@@ -5,11 +5,12 @@ everybody on the machine could see it. Kept is a hash of it with a salt of this 
 and for a proxy that has TLS: elsewhere it would be read on the way. A browser sends it unasked, so that whatever
 changes something needs proof of the same origin, as with a cookie.
 
-A password can be guessed, so that guesses are limited (`core.login_throttle`): ten wrong ones a minute from one address,
-sixty from all addresses together, and then no password is compared until it is time again. That must not lock out its
-owner while somebody guesses. So a browser that has once been right gets a cookie, with which it is counted by itself,
-whatever others do from its address; and an address from which the password came within a day (a program's, which keeps
-no cookies) does not share in the sixty. The cookie proves nothing but this: every request still needs the password.
+A password can be guessed, so that guesses are limited (`core.login_throttle`): ten wrong ones a minute from one
+address, sixty from all addresses together, and then no password is compared until it is time again. That must not lock
+out its owner while somebody guesses. So a browser that has once been right gets a cookie, with which it is counted by
+itself, whatever others do from its address; and an address from which the password came within a day (a program's,
+which keeps no cookies) does not share in the sixty. The cookie proves nothing but this: every request still needs the
+password.
 """
 
 from __future__ import annotations

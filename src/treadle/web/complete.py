@@ -70,12 +70,13 @@ def _start(text: str, at: int) -> int:
 
 def _answer(start: int, end: int, kind: str, begun: str, found: Iterable[tuple[str, str]]) -> dict[str, Any]:
     wanted = begun.casefold()
-    fitting = [each for each in found if each[0].casefold().startswith(wanted)]
-    fitting += [each for each in found if wanted and wanted in each[0].casefold() and each not in fitting]
+    begin = [each for each in found if each[0].casefold().startswith(wanted)][:MOST]
+    within = [each for each in found if wanted in each[0].casefold()[1:] and not each[0].casefold().startswith(wanted)]
+    fitting = [*begin, *(within if wanted else ())][:MOST]
     items = [
         {"text": _quoted(text) if kind == "value" else text, "kind": kind, "about": about} for text, about in fitting
     ]
-    return {"start": start, "end": end, "items": items[:MOST]}
+    return {"start": start, "end": end, "items": items}
 
 
 def _quoted(text: str) -> str:

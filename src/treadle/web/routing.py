@@ -357,7 +357,7 @@ def decode_json(kind: Any, body: bytes) -> Any:
 
 
 def check_keys(text: str | bytes, where: str = "the body") -> None:
-    """Problem, if a key stands twice in one object: whoever looked at the request before us may have taken the other."""
+    """Problem, if a key stands twice in one object: who checked the request before us may have read the other."""
     if (key := payload.duplicate_key(text)) is not None:
         raise Problem(
             "validation", f"{where} has the key {key[:100]!r} twice in one object", fields={"field": key[:100]}

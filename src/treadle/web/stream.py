@@ -19,6 +19,7 @@ role by now ends then.
 from __future__ import annotations
 
 import asyncio
+import heapq
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -50,6 +51,7 @@ SLOWEST_READER: Final = 30.0
 CHECKED: Final = 10.0  # how often it is found out again who has a stream open
 LAST_WORD: Final = 1.0
 STATES: Final = ("ready", "scheduled", "waiting", "running", "succeeded", "failed", "cancelled")
+MOST_DEPTHS: Final = 200
 LYING: Final = ("ready", "scheduled", "running")  # what charts of depth show
 
 
@@ -89,6 +91,7 @@ class Hub:
         self._looking: asyncio.Task[None] | None = None
         self._unlisten: Callable[[], None] = lambda: None
         self._seen: dict[str, Any] = {}
+        self._lying: dict[str, QueueView] = {}
         self._tails = Tails(app)
         self._number = int(time.time() * 1000)
         self.closing = asyncio.Event()
@@ -218,7 +221,15 @@ class Hub:
             tails = {}
         for each in told:
             points = None if each.chart is None else tails.get(each.chart)
-            each.hint("metrics", seen if points is None else {**seen, "series": points})
+            own = {} if each.chart is None or each.chart.queue is None else self._depth_of(each.chart.queue, seen)
+            each.hint("metrics", {**seen, **own} if points is None else {**seen, **own, "series": points})
+
+    def _depth_of(self, queue: str, seen: dict[str, Any]) -> dict[str, Any]:
+        """Of the one queue that a page shows, whether or not it is among the deepest."""
+        found = self._lying.get(queue)
+        if found is None or queue in seen["depths"]:
+            return {}
+        return {"depths": {**seen["depths"], queue: {state: getattr(found, state) for state in LYING}}}
 
     def _looks(self) -> list[tuple[str, Callable[[], Awaitable[Any]]]]:
         app = self._app
@@ -259,8 +270,11 @@ class Hub:
             every = await listed()
             oldest = max((each.oldest_ready_seconds or 0.0 for each in every), default=0.0)
             totals = {state: sum(getattr(each, state) for each in every) for state in STATES}
-            depth = {each.name: each.ready for each in every}
-            depths = {each.name: {state: getattr(each, state) for state in LYING} for each in every}
+            self._lying = {each.name: each for each in every}
+            # Of thousands of queues the deepest: this goes to every stream, every two seconds.
+            deep = heapq.nlargest(MOST_DEPTHS, every, key=lambda each: sum(getattr(each, state) for state in LYING))
+            depth = {each.name: each.ready for each in deep}
+            depths = {each.name: {state: getattr(each, state) for state in LYING} for each in deep}
             told = {"at": time.time(), **totals, "oldest_ready_seconds": oldest, "depth": depth, "depths": depths}
             return plain(told)
 

@@ -12,7 +12,6 @@ from .rows import Database
 from .sql import statement
 from .terms import Condition, Terms
 
-
 MANY: Final = 100  # of more queues one piece serves all: a statement has at most 500 selects
 _NAMED: Final = "json_each(?) as named cross join "
 

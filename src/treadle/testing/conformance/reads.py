@@ -326,7 +326,8 @@ class Filters(Cases):
         assert [job.queue for job in named.jobs] == ["queue-777"]
         assert sum(group.count for group in (await storage.failures()).groups) == 1
         listed = {each.queue.name: each for each in await storage.queues()}
-        assert len(listed) == 1001 and all(listed[f"queue-{n:03}"].ready == 1 for n in range(1000))
+        assert len(listed) == 1001
+        assert all(listed[f"queue-{n:03}"].ready == 1 for n in range(1000))
 
     async def test_a_number_that_no_column_holds_is_compared_all_the_same(self, storage: Storage) -> None:
         """Beyond 64 bits, beyond the calendar, beyond what a float tells apart: it matches as arithmetic says."""

@@ -14,6 +14,7 @@ from .shapes import FilterText
 routes = Routes()
 
 LOOKED_AT: Final = 10_000
+MOST_NAMES: Final = 1_000
 _PAGE: Final = 1000
 
 
@@ -24,7 +25,7 @@ class CountQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
 class Counts(Struct, kw_only=True):
     """`capped`: a number as high as the cap means "or more", and where no index served, any of them may; by task, cause
-    and pod, that only the newest 10,000 jobs were looked at."""
+    and pod, that only the newest 10,000 jobs were looked at; by anything, that only the 1,000 largest are here."""
 
     by: str
     counts: dict[str, int]
@@ -42,7 +43,8 @@ async def counts(call: Call[CountQuery, None]) -> Any:
         case "queue" if not text:
             queues = await call.web.counts.get(("queues",), call.app.queues.list)
             alive = {each.name: each.ready + each.scheduled + each.waiting + each.running for each in queues}
-            return {"by": by, "counts": alive, "capped": any(each.ready >= each.capped_at for each in queues)}
+            capped = len(alive) > MOST_NAMES or any(each.ready >= each.capped_at for each in queues)
+            return {"by": by, "counts": dict(Counter(alive).most_common(MOST_NAMES)), "capped": capped}
         case _:
             return await call.web.counts.get(("counts", by, text), lambda: _counted(call, by, text))
 
@@ -63,7 +65,8 @@ async def _counted(call: Call[Any, Any], by: str, text: str) -> dict[str, Any]:
         cursor = page.next
         if cursor is None:
             break
-    return {"by": by, "counts": dict(numbers.most_common()), "capped": cursor is not None}
+    capped = cursor is not None or len(numbers) > MOST_NAMES
+    return {"by": by, "counts": dict(numbers.most_common(MOST_NAMES)), "capped": capped}
 
 
 def _cause(job: Any) -> str | None:

@@ -19,7 +19,7 @@ from ..routing import Call, Routes
 from ..sheets import MEDIA, Sheet, at_once
 from .failures import FailureQuery
 from .failures import failures as failures_of
-from .series import CompareQuery, SeriesQuery, comparison, tasks
+from .series import CompareQuery, SeriesQuery, compared_of, pairs_of
 from .shapes import FilterText
 
 routes = Routes()
@@ -96,12 +96,11 @@ async def failures(call: Call[FailureQuery, None]) -> Any:
 @routes.api("GET", "/series/tasks.csv", action="see", query=SeriesQuery, media=MEDIA)
 async def timings(call: Call[SeriesQuery, None]) -> Any:
     """How often each queue and task ran, failed, waited and took, as CSV. Times are in seconds."""
-    found = await tasks(call)
-    return Sheet("performance", sheet.TIMING, at_once([sheet.timing(pair) for pair in found["items"]]))
+    return Sheet("performance", sheet.TIMING, at_once([sheet.timing(pair) for pair in await pairs_of(call)]))
 
 
 @routes.api("GET", "/series/compare.csv", action="see", query=CompareQuery, media=MEDIA)
 async def compared(call: Call[CompareQuery, None]) -> Any:
     """The same against another range: before, by which share it changed, and the word for it."""
-    found = await comparison(call)
+    found = await compared_of(call)
     return Sheet("comparison", sheet.COMPARED, at_once(sheet.compared(found)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Annotated, Any, Final
 
@@ -14,12 +16,13 @@ from ...core.series import PairSeries, ReadingView, Series
 from ..problem import Problem
 from ..routing import Call, Routes
 from .acts import instant
-from .shapes import Name
+from .shapes import LARGEST, Cursor, Limit, Name, PageQuery, listed
 
 routes = Routes()
 
 PACE: Final = 300.0
 LONGEST: Final = 86_400.0
+MOST_COMPARED: Final = 1_000
 
 Since = Annotated[str, Meta(max_length=40, description="How long ago (`24h`), or a moment.")]
 
@@ -46,6 +49,7 @@ class CompareQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     against: Annotated[
         Against, Meta(description="The same length just before, a day earlier (`yesterday`) or a week earlier.")
     ] = "before"
+    limit: Annotated[int, Meta(ge=1, le=MOST_COMPARED, description="How many at most.")] = MOST_COMPARED
 
 
 class PodQuery(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -53,8 +57,16 @@ class PodQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     since: Since = "1h"
 
 
-class Pairs(Struct):
+class PairsQuery(SeriesQuery, forbid_unknown_fields=True, kw_only=True):
+    limit: Limit = LARGEST
+    cursor: Cursor | None = None
+
+
+class Pairs(Struct, kw_only=True):
+    """By queue and task; `next` as in every list."""
+
     items: list[PairSeries]
+    next: str | None
 
 
 class Readings(Struct):
@@ -94,10 +106,16 @@ async def series(call: Call[SeriesQuery, None]) -> Any:
     return await call.app.history.series(**_range(call.query))
 
 
-@routes.api("GET", "/series/tasks", action="see", query=SeriesQuery, answer=Pairs)
-async def tasks(call: Call[SeriesQuery, None]) -> Any:
+@routes.api("GET", "/series/tasks", action="see", query=PairsQuery, answer=Pairs)
+async def tasks(call: Call[PairsQuery, None]) -> Any:
     """The same for each queue and task by itself."""
-    return {"items": await call.app.history.tasks(**_range(call.query))}
+    query = call.query
+    page = PageQuery(limit=query.limit, cursor=query.cursor)
+    return listed(await pairs_of(call), lambda pair: f"{pair.queue} {pair.task}", page)
+
+
+async def pairs_of(call: Call[Any, Any]) -> Sequence[PairSeries]:
+    return await call.app.history.tasks(**_range(call.query))
 
 
 @routes.api("GET", "/series/depth", action="see", query=DepthQuery, answer=DepthSeries)
@@ -113,6 +131,11 @@ async def depth(call: Call[DepthQuery, None]) -> Any:
 @routes.api("GET", "/series/compare", action="see", query=CompareQuery, answer=Comparison)
 async def comparison(call: Call[CompareQuery, None]) -> Any:
     """How each queue and task fared in the last `since`, against the same length of another time."""
+    found = await compared_of(call)
+    return replace(found, items=found.items[: call.query.limit])
+
+
+async def compared_of(call: Call[Any, Any]) -> Comparison:
     query = call.query
     return await call.app.history.compare(queue=query.queue, task=query.task, since=query.since, against=query.against)
 

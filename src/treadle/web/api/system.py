@@ -11,11 +11,13 @@ from msgspec import Meta, Struct
 from ... import __version__, checks
 from ...config import SETTINGS, masked, shown
 from ...core.attention import Item
+from ...core.fact import bounded
 from ...core.warnings import ClusterWarning
 from ...ports import Fact
 from ..complete import complete as completed
 from ..plain import plain
 from ..routing import Call, Routes
+from .shapes import LARGEST
 
 routes = Routes()
 
@@ -48,8 +50,11 @@ class Doctor(Struct, kw_only=True):
     checks: list[Fact]
 
 
-class Warnings(Struct):
+class Warnings(Struct, kw_only=True):
+    """The first 200 of `total`."""
+
     items: list[ClusterWarning]
+    total: int
 
 
 class Attention(Struct):
@@ -116,14 +121,15 @@ async def doctor(call: Call[None, None]) -> Any:
     """Check the whole, and say what helps."""
     status = await call.app.client.ask(lambda storage: storage.schema())
     found = await call.web.counts.get(("doctor",), lambda: checks.examine(call.app))
-    facts = [checks.python(), checks.schema(status), *found]
+    facts = bounded([checks.python(), checks.schema(status), *found])
     return {"healthy": all(fact.level != "error" for fact in facts), "checks": facts}
 
 
 @routes.api("GET", "/warnings", action="see", answer=Warnings)
 async def warnings(call: Call[None, None]) -> Any:
     """What is wrong in the cluster and will not mend itself."""
-    return {"items": await call.web.counts.get(("warnings",), call.app.warnings)}
+    found = await call.web.counts.get(("warnings",), call.app.warnings)
+    return {"items": found[:LARGEST], "total": len(found)}
 
 
 @routes.api("GET", "/attention", action="see", answer=Attention)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
@@ -11,12 +12,15 @@ from starlette.responses import Response
 
 from ...core.mute import check_cause
 from ...core.series import PairSeries
+from ...core.view import QueueView
 from ..routing import Call, Routes
 from . import charts
 from .asking import Field, Question, ask
 from .frame import done, render
 
 routes = Routes()
+
+OFFERED = 20  # queues to choose from
 
 
 class Of(Struct):
@@ -52,9 +56,17 @@ async def failures(call: Call[Of, None]) -> Response:
         capped=found.capped,
         queue=asked.queue,
         task=asked.task,
-        queues=[each.name for each in queues if each.failed],
+        queues=_offered(queues, asked.queue),
         command=command,
     )
+
+
+def _offered(queues: Sequence[QueueView], chosen: str | None) -> list[str]:
+    """The queues with most failures, and the one that is chosen."""
+    most = heapq.nsmallest(
+        OFFERED, (each for each in queues if each.failed), key=lambda each: (-each.failed, each.name)
+    )
+    return sorted({each.name for each in most} | ({chosen} if chosen else set()))
 
 
 class Cause(Struct):

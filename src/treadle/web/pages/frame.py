@@ -98,7 +98,7 @@ class Frame:
 
     @property
     def here(self) -> str:
-        """This page below the mount point, for coming back. What is no page is not repeated: a path may hold a token."""
+        """This page below the mount point, for coming back. What is no page is not repeated: it may hold a token."""
         if self.request.scope["state"]["route"] is None:
             return "/"
         query = self.request.url.query

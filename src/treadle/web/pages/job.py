@@ -22,6 +22,7 @@ from ..routing import Call, Routes
 from . import seeing, traces, words
 from .asking import Field, Question, ask
 from .frame import done, render
+from .listed import queue_names
 
 routes = Routes()
 
@@ -325,7 +326,7 @@ async def ask_move(call: Call[None, None]) -> Response:
     """Ask for another queue."""
     id = _id(call)
     found = await call.app.jobs.get(id)
-    names = [each.name for each in await call.app.queues.list()]
+    names = await queue_names(call)
     return await ask(
         call,
         Question(

@@ -13,23 +13,28 @@ from ..problem import Problem
 from ..routing import Call, Routes
 from .asking import Field, Question, ask
 from .frame import done, render
+from .listed import Asked, listed
 
 routes = Routes()
 
 
-@routes.page("GET", "/limits", action="see")
-async def limits(call: Call[None, None]) -> Response:
+@routes.page("GET", "/limits", action="see", query=Asked)
+async def limits(call: Call[Asked, None]) -> Response:
     """All rate limits, and locks."""
     found, locks = await asyncio.gather(call.app.limits.list(), call.app.locks.list())
     queues = {each.name: each for each in await call.web.counts.get(("queues",), call.app.queues.list)}
+    shown = listed(call, found, lambda each: each.name, lambda each: (-each.leased, each.name))
+    held = listed(call, locks, lambda each: each.name)
     return await render(
         call,
         "limits.html",
         title="Limits",
         page="limits",
         topics="limits jobs",
-        limits=[(each, queues.get(each.queue) if each.queue else None) for each in found],
-        locks=locks,
+        list=shown,
+        limits=[(each, queues.get(each.queue) if each.queue else None) for each in shown.rows],
+        held=held,
+        locks=held.rows,
     )
 
 

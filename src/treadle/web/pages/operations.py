@@ -18,6 +18,7 @@ from ..problem import Problem
 from ..routing import Call, Routes
 from .asking import Field
 from .frame import done, render
+from .listed import queue_names
 
 routes = Routes()
 
@@ -106,7 +107,7 @@ async def _show(call: Call[Any, Any], asked: Confirmed, wrong: str = "") -> Resp
 async def _fields(call: Call[Any, Any], asked: Confirmed) -> list[Field]:
     found: list[Field] = []
     if asked.act == "move":
-        names = [each.name for each in await call.app.queues.list()]
+        names = await queue_names(call)
         found.append(Field(name="queue", label="To queue", value=asked.queue or "", list=names, needed=True))
     if asked.act == "priority":
         value = "" if asked.priority is None else asked.priority

@@ -10,16 +10,19 @@ from typing import Final, Literal
 from msgspec import Struct
 from starlette.responses import Response
 
+from ...core.listing import listing
 from ...core.series import Series
 from ...core.view import QueueView
 from ..routing import Call, Routes
 from . import charts, depths
 from .frame import render
+from .listed import rank
 from .pace import STEP, paced
 
 routes = Routes()
 
 MOST_CAUSES: Final = 5
+MOST_QUEUES: Final = 50
 STATES: Final = ("ready", "scheduled", "waiting", "running", "succeeded", "failed", "cancelled")
 # A day in hours is 24 rows for each task, not 1,440.
 STEPS: Final = {"15m": None, "1h": None, "24h": "1h", "7d": None}
@@ -47,6 +50,9 @@ async def overview(call: Call[Range, None]) -> Response:
     )
     (evidence, failures, retrying), (series, recent, day, pairs, depth) = await asyncio.gather(now_reads, past_reads)
     queues, pods, now = evidence.queues, evidence.pods, evidence.now
+    shown = listing(queues, lambda each: each.name, rank=rank, most=MOST_QUEUES)
+    names = {each.name for each in shown.rows}
+    own = [pair for pair in pairs if pair.queue in names]
     return await render(
         call,
         "overview.html",
@@ -67,7 +73,8 @@ async def overview(call: Call[Range, None]) -> Response:
         throughput=charts.throughput(series),
         latency=charts.latency(series),
         depth=depths.of_all(depth, queues),
-        queues=[paced(queue, pods, pairs, now) for queue in queues],
+        queues=[paced(queue, pods, own, now) for queue in shown.rows],
+        all_queues=len(queues),
         failures=[
             replace(group, message=call.web.redact.text(group.message)) for group in failures.groups if not group.muted
         ][:MOST_CAUSES],

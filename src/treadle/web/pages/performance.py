@@ -18,6 +18,7 @@ from ...core.view import PodView
 from ..routing import Call, Routes
 from . import charts, compared, words
 from .frame import render
+from .listed import listed
 
 routes = Routes()
 
@@ -29,6 +30,8 @@ class Asked(Struct):
     range: Range = "24h"
     sort: Literal["time", "runs", "bad", "wait50", "wait", "run50", "run", "task"] = "time"
     compare: Against | None = None
+    name: Annotated[str, Meta(max_length=128)] = ""
+    page: Annotated[int, Meta(ge=1, le=1_000_000)] = 1
 
 
 class Row(Struct):
@@ -49,6 +52,7 @@ async def performance(call: Call[Asked, None]) -> Response:
         return await _against(call, call.query.compare)
     step = "1h" if asked == "24h" else None  # a day in hours is 24 rows for each task, not 1,440
     pairs = await call.web.counts.get(("performance", asked), lambda: call.app.history.tasks(since=asked, step=step))
+    shown = listed(call, _rows(pairs, call.query.sort), lambda row: f"{row.pair.task} {row.pair.queue}")
     return await render(
         call,
         "performance.html",
@@ -57,7 +61,8 @@ async def performance(call: Call[Asked, None]) -> Response:
         topics="metrics",
         range=asked,
         sort=call.query.sort,
-        rows=_rows(pairs, call.query.sort),
+        list=shown,
+        rows=shown.rows,
         against=None,
         ways=(f"treadle stats --since {asked}",),
         csv=call.url("/api/v1/series/tasks.csv", since=asked, step=step),
@@ -70,6 +75,7 @@ async def _against(call: Call[Asked, None], against: Against) -> Response:
     found = await call.web.counts.get(
         ("compare", asked, against), lambda: call.app.history.compare(since=asked, against=against)
     )
+    shown = listed(call, compared.rows(found, sort), lambda row: f"{row.task} {row.queue}")
     return await render(
         call,
         "performance.html",
@@ -78,7 +84,8 @@ async def _against(call: Call[Asked, None], against: Against) -> Response:
         topics="metrics",
         range=asked,
         sort="run" if sort == "time" else sort,
-        rows=compared.rows(found, sort),
+        list=shown,
+        rows=shown.rows,
         against=found,
         ways=(f"treadle stats --since {asked} --against {against}",),
         csv=call.url("/api/v1/series/compare.csv", since=asked, against=against),

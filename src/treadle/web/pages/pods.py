@@ -12,6 +12,7 @@ from ...core.view import PodView
 from ..routing import Call, Routes
 from .asking import Question, ask
 from .frame import done, render
+from .listed import Asked, listed
 
 routes = Routes()
 
@@ -41,18 +42,20 @@ def _shown(pod: PodView, now: datetime) -> Shown:
     )
 
 
-@routes.page("GET", "/pods", action="see")
-async def pods(call: Call[None, None]) -> Response:
+@routes.page("GET", "/pods", action="see", query=Asked)
+async def pods(call: Call[Asked, None]) -> Response:
     """All pods, the lost ones among them until upkeep forgets them."""
     now = datetime.now(UTC)
     found = sorted(await call.app.pods.list(), key=lambda pod: (not pod.live, pod.label))
+    shown = listed(call, found, lambda pod: f"{pod.label} {pod.host} {pod.id}")
     return await render(
         call,
         "pods.html",
         title="Pods",
         page="pods",
         topics="pods jobs",
-        pods=[_shown(pod, now) for pod in found],
+        list=shown,
+        pods=[_shown(pod, now) for pod in shown.rows],
         live=sum(pod.live for pod in found),
     )
 

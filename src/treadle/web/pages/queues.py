@@ -11,33 +11,39 @@ from starlette.responses import Response
 
 from ...core import names, settings
 from ...core.duration import seconds
+from ...core.listing import MOST
 from ...core.view import QueueView
 from ..problem import Problem
 from ..routing import Call, Routes
 from . import charts, depths
 from .asking import Field, Question, ask
 from .frame import done, render
+from .listed import Asked, listed, rank
 from .pace import STEP, paced
 
 routes = Routes()
 
 
-@routes.page("GET", "/queues", action="see")
-async def queues(call: Call[None, None]) -> Response:
-    """All queues."""
+@routes.page("GET", "/queues", action="see", query=Asked)
+async def queues(call: Call[Asked, None]) -> Response:
+    """All queues; of very many, those first that are stopped or have most to do."""
     found, pods, pairs = await asyncio.gather(
         call.web.counts.get(("queues",), call.app.queues.list),
         call.app.pods.list(),
         call.web.counts.get(("pairs", "1h"), lambda: call.app.history.tasks(since="1h", step=STEP)),
     )
     now = datetime.now(UTC)
+    shown = listed(call, found, lambda each: each.name, rank)
+    names = {each.name for each in shown.rows}
+    own = [pair for pair in pairs if pair.queue in names]
     return await render(
         call,
         "queues.html",
         title="Queues",
         page="queues",
         topics="jobs queues pods",
-        queues=[paced(each, pods, pairs, now) for each in found],
+        list=shown,
+        queues=[paced(each, pods, own, now) for each in shown.rows],
     )
 
 
@@ -64,7 +70,7 @@ async def queue(call: Call[None, None]) -> Response:
         it=paced(found, pods, pairs, datetime.now(UTC)),
         queue=found,
         settings=told,
-        serving=[pod for pod in pods if pod.live and name in pod.queues],
+        serving=[pod for pod in pods if pod.live and name in pod.queues][:MOST],
         throughput=charts.throughput(series),
         latency=charts.latency(series),
         depth=depths.of_one(depth, found),

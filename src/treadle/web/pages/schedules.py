@@ -18,6 +18,7 @@ from . import words
 from .asking import Field, Question, ask
 from .enqueue import arguments
 from .frame import done, render
+from .listed import Asked, listed
 
 routes = Routes()
 
@@ -35,23 +36,25 @@ class Shown(Struct):
     queue_paused: bool
 
 
-@routes.page("GET", "/schedules", action="see")
-async def schedules(call: Call[None, None]) -> Response:
+@routes.page("GET", "/schedules", action="see", query=Asked)
+async def schedules(call: Call[Asked, None]) -> Response:
     """All schedules, by what fires next."""
     found, queues = await asyncio.gather(
         call.app.schedules.list(), call.web.counts.get(("queues",), call.app.queues.list)
     )
     paused = {each.name for each in queues if each.paused}
-    fires = await asyncio.gather(*(call.app.schedules.fires(each.name, STRIP) for each in found[:100]))
-    last = {each.name: tuple(reversed(list(some))) for each, some in zip(found, fires, strict=False)}
     ordered = sorted(found, key=lambda each: (each.next_fire is None, each.next_fire or each.created_at, each.name))
+    shown = listed(call, ordered, lambda each: each.name)
+    fires = await asyncio.gather(*(call.app.schedules.fires(each.name, STRIP) for each in shown.rows[:100]))
+    last = {each.name: tuple(reversed(list(some))) for each, some in zip(shown.rows, fires, strict=False)}
     return await render(
         call,
         "schedules.html",
         title="Schedules",
         page="schedules",
         topics="schedules jobs queues",
-        schedules=[Shown(each, last.get(each.name, ()), each.queue in paused) for each in ordered],
+        list=shown,
+        schedules=[Shown(each, last.get(each.name, ()), each.queue in paused) for each in shown.rows],
     )
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from ... import __version__, checks
 from ...config import SETTINGS, masked, shown
-from ...ports import Fact
+from ...core.fact import Fact, bounded
 from ..plain import plain
 from ..routing import Call, Routes
 from .frame import render
@@ -30,7 +30,7 @@ async def system(call: Call[None, None]) -> Response:
         app.client.ask(lambda storage: storage.schema()),
         app.client.ask(lambda storage: storage.vitals()),
     )
-    facts = [checks.python(), checks.schema(status), *facts]
+    facts = bounded([checks.python(), checks.schema(status), *facts])
     settings = [(each.name, shown(each.name, config.value(each.name)), config.sources[each.name]) for each in SETTINGS]
     about = {
         "Treadle": __version__,
