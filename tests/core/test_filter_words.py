@@ -10,6 +10,7 @@ from treadle.core.filter_words import nearest, words
     ("text", "said"),
     [
         ("state:failed", "state is failed"),
+        ("error:x as:shown", "error has x, with secrets masked"),
         ("queue:mail,billing", "queue is mail or billing"),
         ("-tag:test", "tag is not test"),
         ("task:send_*", "task begins with send_"),

@@ -8,9 +8,9 @@ from typing import Literal
 import pytest
 
 from treadle import Registry
+from treadle.core.redact import MASK
 from treadle.web.pages.arguments import fields, read
 from treadle.web.problem import Problem
-from treadle.web.redact import MASK
 from treadle.web.schema import schema_of
 
 registry = Registry()

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal, cast
 
 import msgspec
 
+from ...core.redact import MASK
 from ..problem import Problem
-from ..redact import MASK
 from ..routing import check_keys
 from . import words
 from .asking import Field

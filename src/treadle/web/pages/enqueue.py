@@ -9,9 +9,9 @@ from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from ...core.errors import PayloadError
+from ...core.redact import MASK
 from ..api.shapes import job_id
 from ..problem import Problem
-from ..redact import MASK
 from ..routing import Call, Routes, check_keys
 from ..schema import schema_of
 from . import arguments as forms
