@@ -116,10 +116,21 @@ async def test_a_bug_in_an_answer_is_logged_without_its_token(
 
     monkeypatch.setattr("treadle.answers.Answers.say", broken)
     web = Dashboard(app, access="open", pages=False)
-    async with app, client(web) as http:
-        answer = await http.post("/api/v1/answers/a-t0ken-OF-somebody", json={"result": 1})
+    async with app, app.worker(), client(web) as http:
+        _, token = await waiting(app)
+        answer = await http.post(f"/api/v1/answers/{token}", json={"result": 1})
     assert answer.status_code == 500 and "no row for *" in caplog.text and "Traceback" in caplog.text
-    assert "a-t0ken-OF-somebody" not in caplog.text
+    assert token not in caplog.text
+
+
+async def test_an_answer_with_a_key_twice_is_refused(app: App) -> None:
+    web = Dashboard(app, access="open", pages=False)
+    async with app, app.worker(), client(web) as http:
+        _, token = await waiting(app)
+        kind = {"Content-Type": "application/json"}
+        for body in (b'{"result":1,"result":2}', b'{"result":{"a":1,"a":2}}'):
+            answer = await http.post(f"/api/v1/answers/{token}", content=body, headers=kind)
+            assert answer.status_code == 400 and "twice" in answer.json()["error"]["message"]
 
 
 async def test_with_a_secret_the_answer_must_be_signed(app: App) -> None:

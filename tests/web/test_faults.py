@@ -182,8 +182,8 @@ async def test_no_route_takes_a_key_twice(world: World) -> None:
     known = {"name": "mail", "id": world.ids["ready"], "token": "none", "scope": "slack"}
     asked = 0
     for route in world.web.table.routes:
-        if route.kind != "api" or route.is_safe or route.body is None:
-            continue
+        if route.kind != "api" or route.is_safe or route.body is None or route.before is not None:
+            continue  # answers look at their token first: see test_answers
         path = "/" + "/".join(known.get(part[1:-1], "x") if part.startswith("{") else part for part in route.parts)
         is_struct = isinstance(route.body, type) and issubclass(route.body, msgspec.Struct)
         for name in route.body.__struct_encode_fields__ if is_struct else ("task",):
