@@ -391,6 +391,9 @@ PRIVATE = [
     "64:ff9b:1::7f00:1",
     "fec0::1",
     "5f00::1",
+    "2001::1",  # Teredo
+    "2002:808:808::1",  # 6to4, whatever is in it
+    "2001:4860:4860::8888%eth0",
     "not an address",
 ]
 
@@ -415,12 +418,20 @@ async def test_private_addresses_are_refused_unless_allowed(service: Service) ->
     assert service.asked == []
 
 
-@pytest.mark.parametrize("host", ["localhost", "2130706433", "0x7f000001", "127.1", "[::ffff:127.0.0.1]"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        "localhost", "localhost.", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "017700000001", "127.1", "127.0.0.1.",
+        "127。0。0。1", "①②⑦.0.0.1", "１２７.0.0.1", "0", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::1]", "[::]",
+        "[0:0:0:0:0:ffff:127.0.0.1]", "[64:ff9b::127.0.0.1]",
+    ],
+)  # fmt: skip
 async def test_a_name_for_a_private_address_does_not_help(service: Service, host: str) -> None:
     app, notify = an_app(f"http://{host}:{service.port}/", private=False)
     async with at_work(app):
         job = await ended(await notify.enqueue(1))
     assert job.state == "failed"
+    assert "may not be asked" in job.error.message  # judged, and never asked a name server or connected to
     assert service.asked == []
 
 

@@ -10,8 +10,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from treadle.core import cron, duration, filter, filter_sight, names, payload
+from treadle.core import address_ranges, cron, duration, filter, filter_sight, names, payload
 from treadle.core.errors import FilterError, PayloadError
+from treadle.outside.http import read_url
 
 Target = Callable[[bytes], None]
 
@@ -123,6 +124,20 @@ def check_names(data: bytes) -> None:
     assert tags
 
 
+def judge_url(data: bytes) -> None:
+    """A URL is refused, or names a host that stays within its place; an address is public or it is said why not."""
+    text = _text(data)
+    why = address_ranges.why_not_public(text)
+    assert address_ranges.may_connect(text, ()) == (why is None)
+    try:
+        found = read_url(text)
+    except ValueError:
+        return
+    assert not set("/@?#\\ %\r\n\0") & set(found.host), found.host
+    assert (found.authority + found.path).isascii()
+    assert (found.authority + found.path).isprintable()
+
+
 TARGETS: Final[Mapping[str, Target]] = {
     "decode_payload": decode_payload,
     "encode_payload": encode_payload,
@@ -131,6 +146,7 @@ TARGETS: Final[Mapping[str, Target]] = {
     "parse_duration": parse_duration,
     "parse_cron": parse_cron,
     "check_names": check_names,
+    "judge_url": judge_url,
 }
 
 SEEDS: Final[Mapping[str, tuple[bytes, ...]]] = {
@@ -147,5 +163,6 @@ SEEDS: Final[Mapping[str, tuple[bytes, ...]]] = {
     ),
     "parse_duration": (b"1h30m", b"250ms", b"3d"),
     "parse_cron": (b"0 9 * * MON-FRI", b"*/5 * * * *", b"@daily", b"0 0 L * *", b"30s"),
+    "judge_url": (b"https://hooks.example.com:8443/a?b=c", b"http://[::ffff:127.0.0.1]/", b"169.254.169.254", b"fe80::1%eth0"),
     "check_names": (b"mail", b"mail:10,default", b"a.b-c_d"),
 }

@@ -26,6 +26,7 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from ..core import payload
+from ..core.address_ranges import why_not_public
 from ..core.errors import ConfigError, PayloadError
 from ..core.job import ErrorEntry, Job
 from ..core.outcome import Brought, Elsewhere, Fail, RetryAfter, Throttle, Wait
@@ -136,7 +137,8 @@ class HttpExecutor:
             raise _retried(job, target, error) from None
         allowed = [address for address in found if may_ask(address, hook.private)]
         if not allowed:
-            raise Fail(f"{target.host} is at {', '.join(found) or 'no address'}, which may not be asked (private=)")
+            places = ", ".join(f"{each} ({why_not_public(each)})" for each in found) or "no address"
+            raise Fail(f"{target.host} is at {places}, which may not be asked (private=)")
         return allowed
 
     def _context(self, ca: str | None) -> ssl.SSLContext:

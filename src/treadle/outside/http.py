@@ -5,11 +5,13 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeAlias, TypedDict
+from typing import Any, Final, TypedDict
 from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
 
+from ..core.address_ranges import Network, may_connect
+from ..core.address_ranges import read as read_address
 from ..core.duration import Duration, seconds
 from ..core.errors import ConfigError, PayloadError
 from ..core.size import Size, size
@@ -24,12 +26,7 @@ _LAST_PORT: Final = 65_535
 _FORBIDDEN: Final = re.compile(r"[\x00-\x20\x7f\\]")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
-_NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
-_GIVEN_OUT: Final = ipaddress.IPv6Network("2000::/3")
 _OURS: Final = {"host", "content-length", "content-type", "connection", "transfer-encoding", "expect", "upgrade", "te"}
-
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network: TypeAlias = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class Said(TypedDict, total=False):
@@ -171,37 +168,10 @@ def read_url(url: str) -> Target:
 
 
 def may_ask(address: str, private: bool | tuple[Network, ...]) -> bool:
-    """Whether an address may be connected to: a public one, or one that was allowed. An address inside another one
-    (IPv4 in IPv6, by mapping or by a gateway) counts as what it leads to."""
-    try:
-        found = ipaddress.ip_address(address.partition("%")[0])
-    except ValueError:
-        return False
-    every = [found, *_inner(found)]
-    if private is True:
-        return True
-    networks: tuple[Network, ...] = () if private is False else private
-    if any(each in network for each in every for network in networks if each.version == network.version):
-        return True
-    return all(map(_is_public, every))
-
-
-def _is_public(address: Address) -> bool:
-    """In IPv6 only what has been given out: not everything else has a name that `ipaddress` knows."""
-    if isinstance(address, ipaddress.IPv6Address) and address not in _GIVEN_OUT and address not in _NAT64:
-        return False
-    return address.is_global and not address.is_multicast
-
-
-def _inner(address: Address) -> list[Address]:
-    if isinstance(address, ipaddress.IPv4Address):
-        return []
-    found: list[Address] = [each for each in (address.ipv4_mapped, address.sixtofour) if each is not None]
-    if address.teredo is not None:
-        found += address.teredo
-    if address in _NAT64:
-        found.append(ipaddress.IPv4Address(int(address) & 0xFFFFFFFF))
-    return found
+    """Whether an address may be connected to: a public one (`core.address_ranges`), or one that was allowed."""
+    return (private is True and read_address(address) is not None) or may_connect(
+        address, () if isinstance(private, bool) else private
+    )
 
 
 def _matches(entry: tuple[str, int | None], target: Target) -> bool:
