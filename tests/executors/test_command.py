@@ -501,6 +501,32 @@ async def test_a_wrong_value_is_refused_where_it_is_enqueued(app: App) -> None:
     await show.enqueue("/srv/x", 1)
 
 
+async def test_a_link_that_leads_out_of_the_folder_is_not_followed(app: App, tmp_path: Path) -> None:
+    """Seen right before the program starts: the name alone does not tell."""
+    media, secret = tmp_path / "media", tmp_path / "secret"
+    media.mkdir()
+    secret.mkdir()
+    (secret / "key").write_text("s3cret")
+    (media / "plain").write_text("miaow")
+    (media / "inside").symlink_to(media / "plain")
+    (media / "file").symlink_to(secret / "key")
+    (media / "folder").symlink_to(secret)
+    (media / "dangling").symlink_to(secret / "new")
+    (tmp_path / "other name").symlink_to(media)  # the folder itself may be one: whoever declared it has chosen it
+
+    @app.command("/bin/cat", "{src}", paths={"src": tmp_path / "other name"}, retry=ONCE)
+    def show(src: str) -> str: ...
+
+    async with at_work(app):
+        for fine in ("plain", "inside"):
+            assert await (await show.enqueue(fine)).result("10s") == "miaow"
+        for wrong in ("file", "folder/key", "folder", "dangling"):
+            job = await ended(await show.enqueue(wrong))
+            assert (job.state, job.attempt) == ("failed", 1)
+            assert "leads out of" in job.error.message
+            assert "s3cret" not in str(job)
+
+
 def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import tomllib
 import uuid
 from pathlib import Path
 from typing import Any, Literal
@@ -11,7 +12,8 @@ from typing import Any, Literal
 import pytest
 
 from treadle import App, ConfigError, PayloadError, Registry
-from treadle.outside.command import LONGEST_ARGUMENT, Command
+from treadle.outside import tables
+from treadle.outside.command import LONGEST_ARGUMENT, Command, Said
 from treadle.outside.template import Template
 
 from .bench import at_work, ended
@@ -102,6 +104,69 @@ def test_a_pattern_is_about_the_whole_value() -> None:
     for value in ("a.png\n", "a.png;", "xa.png", "-a.png"):
         with pytest.raises(PayloadError, match="pattern"):
             argv(one, "/bin/x", "{x}", args={"x": value}, patterns={"x": r"[b-w]*a\.png"})
+
+
+@pytest.mark.parametrize("value", ["/srv/media/../../etc/passwd", "/srv/media/..", "/srv/media/a/../b"])
+def test_a_pattern_that_forgets_two_dots_does_not_let_a_job_out(value: str) -> None:
+    """The pattern that docs/commands.md gave for a long time."""
+
+    def one(x: str, y: str = "b") -> None: ...
+
+    told: dict[str, Any] = {"patterns": {"x": r"/srv/media/[\w./-]+"}}
+    for template in (["{x}"], ["-o", "{x}"], ["--file={x}"], ["--", "{x}"], ["{x}/{y}"]):
+        with pytest.raises(PayloadError, match=r"x: it must not go up by `\.\.`"):
+            argv(one, "/bin/x", *template, "{y}", args={"x": value}, **told)
+    assert argv(one, "/bin/x", "{x}", "{y}", args={"x": value}, dots=["x"], **told) == [value, "b"]
+
+
+def test_two_slots_together_do_not_go_up_either() -> None:
+    def two(a: str, b: str) -> None: ...
+
+    for template, values in ((["{a}{b}"], (".", ".")), (["x/{a}{b}/y"], (".", ".")), (["{a}./{b}"], (".", "x"))):
+        with pytest.raises(PayloadError, match="must not go up"):
+            argv(two, "/bin/x", *template, args=dict(zip("ab", values, strict=True)))
+    with pytest.raises(PayloadError, match="must not go up"):
+        argv(lambda names: None, "/bin/x", "{names}", args={"names": ["fine", ".."]})
+    assert argv(two, "/bin/x", "../{a}", "{b}", args={"a": "x", "b": "v1..v2"}) == ["../x", "v1..v2"]  # as declared
+
+
+def test_a_file_is_named_within_its_folder() -> None:
+    def one(src: str, more: list[str] = []) -> None: ...  # noqa: B006 (a stub)
+
+    told: dict[str, Any] = {"paths": {"src": "/srv/media/", "more": Path("/srv/more")}}
+    filled = argv(one, "/bin/x", "{src}", "--in={src}", "{more}", args={"src": "a.png", "more": ["b", "c/d"]}, **told)
+    assert filled == ["/srv/media/a.png", "--in=/srv/media/a.png", "/srv/more/b", "/srv/more/c/d"]
+    for wrong in ("../x", "/etc/passwd", "a/../../x", "-x", "", ".", "/srv/media2/x"):
+        with pytest.raises(PayloadError, match="src"):
+            argv(one, "/bin/x", "{src}", "{more}", args={"src": wrong}, **told)
+        with pytest.raises(PayloadError, match="more"):
+            argv(one, "/bin/x", "{src}", "{more}", args={"src": "a", "more": ["fine", wrong]}, **told)
+
+
+def test_what_goes_to_stdin_as_json_is_checked_as_well() -> None:
+    def one(src: str, size: str, more: list[str] = []) -> None: ...  # noqa: B006 (a stub)
+
+    told = command(one, "/bin/x", stdin="json", paths={"src": "/srv", "more": "/srv"}, patterns={"size": r"\d+"})
+    told.check({"src": "a", "size": "1"})
+    assert told.whole({"src": "a", "size": "1", "more": ["b"]}) == {"src": "/srv/a", "size": "1", "more": ["/srv/b"]}
+    for wrong in (
+        {"src": "../a", "size": "1"},
+        {"src": "a", "size": "x"},
+        {"size": "1"},
+        {"src": "a", "size": "1", "more": [".."]},
+    ):
+        with pytest.raises(PayloadError):
+            told.check(wrong)
+    text = command(lambda text: None, "/bin/x", stdin="{text}")
+    text.check({"text": "../.."})  # what a program reads is no path
+
+
+def test_a_folder_for_files_must_be_one() -> None:
+    for wrong in ("media", "/", "/srv/../etc"):
+        with pytest.raises(ConfigError, match="absolute path"):
+            command(lambda src: None, "/bin/x", "{src}", paths={"src": wrong})
+    with pytest.raises(ConfigError, match="'dst' is not among its parameters"):
+        command(lambda src: None, "/bin/x", "{src}", paths={"dst": "/srv"})
 
 
 def test_a_brace_is_written_twice() -> None:
@@ -267,3 +332,18 @@ def test_children_are_heard_and_ended_on_uvloop_as_well(tmp_path: Path) -> None:
             assert (await ended(handle)).state == "cancelled"
 
     uvloop.run(main())
+
+
+def test_the_table_that_the_documentation_shows_keeps_jobs_in_their_folder() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "commands.md").read_text()
+    table = tomllib.loads(page.split("```toml\n")[1].split("```")[0])["commands"]["resize"]
+    stub, program, options = tables.read("resize", table)
+    own = {name: value for name, value in options.items() if name in Said.__annotations__}
+    told = Command(stub, "resize", program, own)
+    assert told.argv({"src": "a.png", "dst": "small/a.png"})[1:] == [
+        "/srv/media/a.png", "-resize", "100", "/srv/media/small/a.png",
+    ]  # fmt: skip
+    for wrong in ("../../etc/passwd", "/srv/media/../../etc/passwd", "/etc/passwd", "-write", "a/../../b"):
+        for name in ("src", "dst"):
+            with pytest.raises(PayloadError, match=name):
+                told.check({"src": "a.png", "dst": "b.png"} | {name: wrong})

@@ -163,6 +163,11 @@ SEEDS: Final[Mapping[str, tuple[bytes, ...]]] = {
     ),
     "parse_duration": (b"1h30m", b"250ms", b"3d"),
     "parse_cron": (b"0 9 * * MON-FRI", b"*/5 * * * *", b"@daily", b"0 0 L * *", b"30s"),
-    "judge_url": (b"https://hooks.example.com:8443/a?b=c", b"http://[::ffff:127.0.0.1]/", b"169.254.169.254", b"fe80::1%eth0"),
+    "judge_url": (
+        b"https://hooks.example.com:8443/a?b=c",
+        b"http://[::ffff:127.0.0.1]/",
+        b"169.254.169.254",
+        b"fe80::1%eth0",
+    ),
     "check_names": (b"mail", b"mail:10,default", b"a.b-c_d"),
 }

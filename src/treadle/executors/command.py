@@ -16,7 +16,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import IO, Any, Final
 
-from ..core import payload
+from ..core import jail, payload
 from ..core import size as sizes
 from ..core.errors import ConfigError, PayloadError
 from ..core.job import ErrorEntry, Job
@@ -110,6 +110,7 @@ class CommandExecutor:
 
     async def _attempt(self, attempt: _Attempt, context: Any) -> Any:
         command = attempt.command
+        await asyncio.to_thread(_check_files, attempt.files)
         user = _user(command)
         cwd = command.around.cwd
         folder = None if cwd is not None else self._below(command).make(user)
@@ -132,7 +133,8 @@ class _Attempt:
         self.command = command
         self._job = job
         self._argv = command.argv(arguments)
-        whole = command.stub.complete(arguments) if command.stdin_json else None
+        self.files = command.files(arguments)
+        whole = command.whole(arguments) if command.stdin_json else None
         self._input = command.input(arguments) if whole is None else payload.encode_arguments(whole)
         self._stdout = Tail(command.output)
         self._stderr = Tail(ERROR_TAIL)
@@ -269,6 +271,13 @@ def _stdin(text: str | None) -> IO[bytes]:
 
 def _is_folder(path: str) -> bool:
     return os.path.isdir(path)
+
+
+def _check_files(files: Iterable[tuple[str, str, str]]) -> None:
+    """A symbolic link may lead out of the folder that a job's files must be in: that is seen only here and now."""
+    for name, folder, path in files:
+        if not jail.is_within(os.path.realpath(folder), os.path.realpath(path)):
+            raise Fail(f"{name}: {path} leads out of {folder}")
 
 
 def _root(command: Command) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, TypedDict, cast
 
+from ..core import jail
 from ..core.duration import Duration, seconds
 from ..core.errors import ConfigError, PayloadError
 from ..core.outcome import Cancel, Fail, RetryAfter, Signal, Snooze, Throttle
@@ -34,7 +35,9 @@ class Said(TypedDict, total=False):
     stdin: str | None  # "json": the arguments; "{text}": one of them; None: nothing
     exits: Exits
     patterns: Mapping[str, str]
+    paths: Mapping[str, str | Path]  # a parameter that names a file, and the folder that the file must be in
     dashes: Iterable[str]
+    dots: Iterable[str]
     output: Size
     root: str | Path | None
     cwd: str | Path | None
@@ -74,7 +77,9 @@ class Command:
         stdin: str | None = None,
         exits: Exits | None = None,
         patterns: Mapping[str, str] | None = None,
+        paths: Mapping[str, str | Path] | None = None,
         dashes: Iterable[str] = (),
+        dots: Iterable[str] = (),
         output: Size = DEFAULT_OUTPUT,
         root: str | Path | None = None,
         **around: Any,
@@ -87,7 +92,9 @@ class Command:
         self.stdin_json = stdin == "json"
         self.exits = _exits(exits or {})
         self.patterns = {name: re.compile(pattern) for name, pattern in (patterns or {}).items()}
+        self.paths = {name: jail.check_jail(str(folder)) for name, folder in (paths or {}).items()}
         self.dashes = frozenset([dashes] if isinstance(dashes, str) else dashes)
+        self.dots = frozenset([dots] if isinstance(dots, str) else dots)
         self.output = size(output, "output")
         self.around: Surroundings = surroundings(**around)
         if root is not None and not Path(root).is_absolute():
@@ -100,7 +107,7 @@ class Command:
     def _check_names(self) -> None:
         templates = [*self.arguments, *([] if self.stdin is None else [self.stdin])]
         used = {name for template in templates for name in template.slots}
-        for name in sorted(used | self.patterns.keys() | self.dashes):
+        for name in sorted(used | self.patterns.keys() | self.paths.keys() | self.dashes | self.dots):
             if name not in self.stub.names:
                 raise ValueError(f"{name!r} is not among its parameters ({', '.join(self.stub.names) or 'none'})")
         for name in self.stub.names:
@@ -116,6 +123,8 @@ class Command:
         self.argv(arguments)
         if self.stdin is not None:
             self.input(arguments)
+        if self.stdin_json:
+            self.whole(arguments)
 
     def argv(self, arguments: Mapping[str, Any]) -> list[str]:
         """The program and its arguments. PayloadError says which value may not be there."""
@@ -128,6 +137,8 @@ class Command:
                 if text.startswith("-") and template.leading not in self.dashes | {None} and not literal:
                     why = "it would be read as an option: it must not begin with a dash"
                     raise PayloadError(why, template.leading or "")
+                if self._climbs(template, text):
+                    raise PayloadError("it must not go up by `..`", template.slots[0])
                 if len(text.encode("utf-8", "surrogatepass")) > LONGEST_ARGUMENT:
                     raise PayloadError("too long for an argument of a program", (template.slots or ("",))[0])
             argv += filled
@@ -140,6 +151,29 @@ class Command:
             return None
         values = {name: self.stub.convert(name, arguments[name]) for name in self.stdin.slots if name in arguments}
         return self.stdin.fill(self.stub.complete(values), self._text)
+
+    def whole(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """All arguments, for stdin="json": checked by the patterns, and with files by their absolute paths."""
+        values = self.stub.complete(arguments)
+        for name in self.patterns:
+            self._texts(name, arguments)
+        for name in self.paths:
+            texts = self._texts(name, arguments)
+            values[name] = texts if isinstance(values[name], list | tuple) else texts[0]
+        return values
+
+    def files(self, arguments: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+        """What a job names files by: each parameter, the folder that it must stay in, and the path."""
+        return [(name, self.paths[name], path) for name in self.paths for path in self._texts(name, arguments)]
+
+    def _texts(self, name: str, arguments: Mapping[str, Any]) -> list[str]:
+        """What one parameter says: several texts if it is a list."""
+        values = self.stub.complete({name: self.stub.convert(name, arguments[name])} if name in arguments else {})
+        if name not in values:
+            raise PayloadError("it is missing", name)
+        value = values[name]
+        several = cast("Sequence[Any]", value) if isinstance(value, list | tuple) else (value,)
+        return [self._text(name, each) for each in several]
 
     def outcome(self, code: int) -> Signal | Literal["done", "retry"]:
         """What an exit code means. "retry" is an ordinary failed attempt."""
@@ -168,7 +202,20 @@ class Command:
         found = text_of(name, value)
         if name in self.patterns and not self.patterns[name].fullmatch(found):
             raise PayloadError(f"it does not fit the pattern {self.patterns[name].pattern}", name)
+        if name in self.paths:
+            try:
+                return jail.within(self.paths[name], found)
+            except ValueError as error:
+                raise PayloadError(str(error), name) from None
         return found
+
+    def _climbs(self, template: Template, text: str) -> bool:
+        """Whether a job has made a path of an argument that goes up by `..`. A pattern for paths that forgets it
+        (`/srv/[\\w./-]+`) would let a job out of the folder that it seems to name."""
+        if not template.slots or self.dots.intersection(template.slots):
+            return False
+        declared = template.fill(dict.fromkeys(template.slots, "x"), lambda name, value: str(value))
+        return jail.climbs(text) and not jail.climbs(declared)
 
 
 def _exits(exits: Mapping[Any, Any]) -> dict[int, tuple[Word, float | None]]:
