@@ -1,4 +1,4 @@
-"""Every row of the registries of special-purpose addresses: its ends, and what lies beside them. Nothing is connected to."""
+"""Every row of the registries of special-purpose addresses: its ends, and what lies beside them. Judged offline."""
 
 from __future__ import annotations
 

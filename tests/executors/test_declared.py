@@ -125,6 +125,8 @@ def test_two_slots_together_do_not_go_up_either() -> None:
     for template, values in ((["{a}{b}"], (".", ".")), (["x/{a}{b}/y"], (".", ".")), (["{a}./{b}"], (".", "x"))):
         with pytest.raises(PayloadError, match="must not go up"):
             argv(two, "/bin/x", *template, args=dict(zip("ab", values, strict=True)))
+    with pytest.raises(PayloadError, match="must not go up"):  # the one is declared, the other is not
+        argv(two, "/bin/x", "../{a}", "{b}", args={"a": "../x", "b": ""})
     with pytest.raises(PayloadError, match="must not go up"):
         argv(lambda names: None, "/bin/x", "{names}", args={"names": ["fine", ".."]})
     assert argv(two, "/bin/x", "../{a}", "{b}", args={"a": "x", "b": "v1..v2"}) == ["../x", "v1..v2"]  # as declared

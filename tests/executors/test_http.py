@@ -421,7 +421,8 @@ async def test_private_addresses_are_refused_unless_allowed(service: Service) ->
 @pytest.mark.parametrize(
     "host",
     [
-        "localhost", "localhost.", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "017700000001", "127.1", "127.0.0.1.",
+        "localhost", "localhost.", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "017700000001", "127.1",
+        "127.0.0.1.",
         "127。0。0。1", "①②⑦.0.0.1", "１２７.0.0.1", "0", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::1]", "[::]",
         "[0:0:0:0:0:ffff:127.0.0.1]", "[64:ff9b::127.0.0.1]",
     ],

@@ -1,16 +1,17 @@
 """Which addresses belong to the public internet, by a table of our own.
 
-A service that a job may choose (`allow=["*"]`) must not lead into the worker's own network. `ipaddress.is_global` answers
-that question differently in different releases of Python; this table does not change with the interpreter. It holds every
-row of the two registries of special-purpose addresses that IANA keeps (RFC 6890), multicast, and what was special once
-(site-local, 6bone). No web service lives in any of these rows, so all of them are refused, also those few that the
-registries call globally reachable.
+A service that a job may choose (`allow=["*"]`) must not lead into the worker's own network. `ipaddress.is_global`
+answers that question differently in different releases of Python; this table does not change with the interpreter. It
+holds every row of the two registries of special-purpose addresses that IANA keeps (RFC 6890), multicast, and what was
+special once (site-local, 6bone). No web service lives in any of these rows, so all of them are refused, also those few
+that the registries call globally reachable.
 
 In IPv6 the table is turned round: only 2000::/3 has been given out, and whatever lies outside is refused.
 
-Two ranges of IPv6 only wrap an address of IPv4, and a connection to them ends there: IPv4-mapped (::ffff:0:0/96) and the
-well-known prefix of NAT64 (64:ff9b::/96), which is how a host without IPv4 reaches the public one. Both are judged by what
-is in them. Other wrappings (6to4, Teredo, IPv4-compatible, the local prefix of NAT64) are refused whatever is in them.
+Two ranges of IPv6 only wrap an address of IPv4, and a connection to them ends there: IPv4-mapped (::ffff:0:0/96) and
+the well-known prefix of NAT64 (64:ff9b::/96), which is how a host without IPv4 reaches the public one. Both are judged
+by what is in them. Other wrappings (6to4, Teredo, IPv4-compatible, the local prefix of NAT64) are refused whatever is
+in them.
 """
 
 from __future__ import annotations

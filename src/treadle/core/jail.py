@@ -13,13 +13,13 @@ from typing import Final
 _PARTED: Final = re.compile(r"[/=]")
 
 
-def climbs(text: str) -> bool:
-    """Whether a text, read as a path or as `--option=path`, goes up by `..`.
+def ups(text: str) -> int:
+    """How often a text, read as a path or as `--option=path`, goes up by `..`.
 
-    >>> climbs("a/../b"), climbs("--file=.."), climbs("HEAD..main"), climbs("and so on...")
-    (True, True, False, False)
+    >>> ups("a/../../b"), ups("--file=.."), ups("HEAD..main"), ups("and so on...")
+    (2, 1, 0, 0)
     """
-    return ".." in _PARTED.split(text)
+    return _PARTED.split(text).count("..")
 
 
 def check_jail(folder: str) -> str:

@@ -215,7 +215,7 @@ class Command:
         if not template.slots or self.dots.intersection(template.slots):
             return False
         declared = template.fill(dict.fromkeys(template.slots, "x"), lambda name, value: str(value))
-        return jail.climbs(text) and not jail.climbs(declared)
+        return jail.ups(text) > jail.ups(declared)
 
 
 def _exits(exits: Mapping[Any, Any]) -> dict[int, tuple[Word, float | None]]:
