@@ -24,6 +24,7 @@ from click.testing import CliRunner
 
 from treadle import App, PayloadError, TreadleError
 from treadle.cli import root
+from treadle.cli.logs import JsonLines, TextLines
 from treadle.config import SETTINGS, Timing
 from treadle.core import filter as filters
 from treadle.core.job import State
@@ -912,3 +913,53 @@ def apps_are_closed() -> Iterator[None]:
     yield
     for app in App.all():
         app.close_sync()
+
+
+# What does not show itself ------------------------------------------------------------------------------------------
+
+HIDDEN = "\x1b]0;title\x07\x1b[2J\x9b1m\u202efdp.exe\u2066\u200b\u2028\u0085\r\n019a,succeeded\U000e0041"
+
+
+def is_shown(out: str) -> bool:
+    """Whether nothing in what was printed moves the cursor, turns the text, or hides. Lines may end."""
+    return all(line.isprintable() for line in out.replace("\r\n", "\n").split("\n"))
+
+
+async def test_a_planted_row_moves_nothing_and_hides_nothing_wherever_it_is_printed(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    @app.task(name="shop.note", queue="mail", retry=1)
+    async def note(text: str) -> None:
+        logging.getLogger("shop").warning("noted %s", text)
+        raise ValueError(text)
+
+    handle = await note.using(reason=HIDDEN, tags=["vip"]).enqueue(HIDDEN)
+    with caplog.at_level(logging.INFO):
+        async with app.worker(["mail"], timing=QUICK):
+            await ended(app, [handle.id])
+    # As somebody might write it who has no client: in the names, too.
+    damage(handle.id, "unique_key = 'k' || char(0x202e) || char(27) || '[2J'")
+    for form in (TextLines(), JsonLines()):
+        for record in caplog.records:
+            line = form.format(record)
+            assert is_shown(line), line
+            if isinstance(form, TextLines):
+                assert all(each.startswith("    ") for each in line.split("\n")[1:]), line
+    looks = [
+        ("jobs", "find"), ("jobs", "find", "--csv"), ("jobs", "find", "--json"), ("jobs", "show", handle.id),
+        ("jobs", "show", handle.id, "--json"), ("jobs", "logs", handle.id), ("jobs", "logs", handle.id, "--json"),
+        ("jobs", "errors"), ("jobs", "explain", handle.id), ("top", "--once"), ("top", "--once", "--json"),
+        ("jobs", "find", f"task:{HIDDEN}"), ("queues", "list"), ("doctor",),
+    ]  # fmt: skip
+    for args in looks:
+        ran = await asyncio.to_thread(CliRunner().invoke, root, list(args))
+        told = ran.stdout + ran.stderr
+        assert ran.exit_code in (0, 2, 4), (args, told)
+        # The frame of `top` is painted by rich, of plain text.
+        assert is_shown(told), (
+            args,
+            [hex(ord(each)) for each in told if not each.isprintable() and each not in "\r\n"],
+        )
+    csv_text = (await asyncio.to_thread(CliRunner().invoke, root, ["jobs", "find", "--csv"])).stdout
+    assert len(csv_text.splitlines()) == 2  # its head and one record: none was forged
+    assert "\\u202efdp.exe" in csv_text

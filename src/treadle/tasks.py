@@ -660,9 +660,10 @@ class Registry(Timetable):
         dash is refused, unless a `--` stands before it or `dashes` names it, and one that goes up by `..` unless `dots`
         names it. A parameter in `paths` names a file, which must be in that folder; `patterns` check others. `stdin` is
         None, "json" (the arguments) or a slot. Exit code 0 is success, with what was printed as the result (its value,
-        if it is JSON); 126 and 127 fail for good; `exits={75: "throttle 30s", 2: "fail"}` says what others mean. It runs in a folder of its own below
-        `root`, or in `cwd`, with the environment of `env` and the variables that `inherit` names, within the limits
-        `cpu`, `memory`, `file_size`, `processes` and `open_files`. See docs/commands.md.
+        if it is JSON); 126 and 127 fail for good; `exits={75: "throttle 30s", 2: "fail"}` says what others mean. It
+        runs in a folder of its own below `root`, or in `cwd`, with the environment of `env` and the variables that
+        `inherit` names, within the limits `cpu`, `memory`, `file_size`, `processes` and `open_files`. See
+        docs/commands.md.
         """
         from .outside.command import Command, Said
 

@@ -49,7 +49,7 @@ def test_show_tells_progress_and_the_last_lines(treadle: Treadle, store: Store) 
     assert told.split(maxsplit=1)[1] == "4/10  page 4"
     assert "22:13:20Z  1  info      line 11" in ran.lines
     assert "line 2" not in ran.out
-    assert ran.out.endswith("a trace\n    of two lines\ufffd[2J\n")
+    assert ran.out.endswith("a trace\n    of two lines\\u001b[2J\n")
     shown = treadle("jobs", "show", id, "--json").object["progress"]
     assert (shown["done"], shown["total"], shown["share"], shown["note"], shown["data"]) == (4, 10, 0.4, "page 4", [1])
 
@@ -114,7 +114,7 @@ def test_waiting_on_a_terminal_shows_the_tasks_own_bar(folder: Path, store: Stor
         watching.cancel()
 
     store.run(look)
-    assert seen[0] == (4.0, 10.0, "page \ufffd4")
+    assert seen[0] == (4.0, 10.0, "page \\u001b4")
 
 
 def test_the_bar_is_drawn_on_stderr_and_only_where_somebody_sees_it(

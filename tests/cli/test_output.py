@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 
@@ -103,4 +104,42 @@ def test_what_a_job_brought_along_cannot_move_the_cursor(capsys: pytest.CaptureF
     assert "\x1b" not in said
     assert "\x07" not in said
     assert "\x9b" not in said
-    assert said.splitlines()[-2].endswith("two")  # lines and tabs stay what they are
+    assert said.splitlines()[-1].endswith("two\\u2028\tthree")  # lines and tabs stay what they are
+
+
+PLANTED = "a\x1b[2J\x9b1mb\u202efdp.exe\u2028c\r\x07\U000e0041\ud800"
+SHOWN = "a\\u001b[2J\\u009b1mb\\u202efdp.exe\\u2028c\\r\\u0007\\udb40\\udc41\\ud800"
+
+
+@pytest.mark.parametrize("how", ["line", "say", "warn", "table", "fields", "csv"])
+def test_every_way_to_print_shows_what_does_not_show_itself(how: str, capsys: pytest.CaptureFixture[str]) -> None:
+    out = Output()
+    match how:
+        case "table":
+            out.table(("name",), [(PLANTED,)])
+        case "fields":
+            out.fields([("name", PLANTED)])
+        case "csv":
+            out.csv(("name",), [(PLANTED,)])
+        case _:
+            getattr(out, how)(PLANTED)
+    said = "".join(capsys.readouterr()).replace("\r\n", "\n")
+    assert SHOWN in said
+    assert all(line.isprintable() for line in said.split("\n"))
+
+
+def test_colours_of_ours_stay_beside_what_was_planted(
+    terminal: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    terminal()
+    out = Output()
+    out.line(f"{out.paint('failed')} {PLANTED}")
+    assert capsys.readouterr().out == f"\x1b[31mfailed\x1b[0m {SHOWN}\n"
+
+
+def test_json_is_the_same_value_with_nothing_hidden_in_it(capsys: pytest.CaptureFixture[str]) -> None:
+    Output(as_json=True).data({"name": PLANTED, "grüße": "שלום 👩‍🚀"})
+    (said,) = capsys.readouterr().out.splitlines()
+    assert json.loads(said) == {"name": PLANTED, "grüße": "שלום 👩‍🚀"}
+    assert "\u202e" not in said and "\x9b" not in said
+    assert "שלום 👩‍🚀" in said

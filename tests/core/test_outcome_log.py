@@ -30,7 +30,6 @@ from treadle.core.outcome_log import (
     of_change,
     of_fire,
     of_start,
-    printable,
     summary,
 )
 
@@ -157,11 +156,6 @@ def test_text_of_a_job_cannot_forge_a_line() -> None:
     ):
         assert line.text.isprintable()
         assert all(each.startswith("    ") and each.isprintable() for each in line.trace.split("\n") if line.trace)
-
-
-def test_printable_text_stays_as_it_is() -> None:
-    assert printable("für 5 € · ok") == "für 5 € · ok"
-    assert printable("a\tb\x00\u2028") == "a\\tb\\x00\\u2028"
 
 
 def test_fires_of_a_schedule() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import io
+import json
 from typing import Any
 
 import pytest
@@ -61,6 +62,27 @@ async def test_nothing_that_was_enqueued_is_a_formula(world: World) -> None:
     await world.app.enqueue("hello", {"name": "x"}, queue="sheet", reason="=cmd|'/c calc'!A1", tags=["+1", "-2"])
     (row,) = read((await world.get("/jobs.csv?filter=queue:sheet")).text)
     assert (row["reason"], row["tags"]) == ("'=cmd|'/c calc'!A1", "'+1 -2")
+
+
+async def test_nothing_that_was_enqueued_hides_or_turns_text_or_forges_a_record(world: World) -> None:
+    planted = "pay\u202efdp.exe\x1b[2J\u2066\x85\u2028\n019a,succeeded"
+    await world.app.enqueue("hello", {"name": planted}, queue="sheet", reason=planted)
+    answer = await world.get("/jobs.csv?filter=queue:sheet")
+    assert len(answer.text.splitlines()) == 2
+    assert answer.text.replace("\r\n", "").isprintable()
+    (row,) = read(answer.text)
+    assert row["reason"] == "pay\\u202efdp.exe\\u001b[2J\\u2066\\u0085\\u2028\\n019a,succeeded"
+    assert json.loads(row["args"]) == {"name": planted}
+
+
+async def test_an_error_says_what_was_asked_and_shows_all_of_it(world: World) -> None:
+    for path in ("/queues/x%E2%80%AE%1B[2J/pause", "/jobs?filter=quue%E2%80%AE:x"):
+        answer = await (world.post(path) if path.endswith("pause") else world.get(path))
+        assert answer.status_code >= 400
+        assert "\u202e" not in answer.text and "\\u202e" not in answer.text.replace("\\\\u202e", "")
+    page = await world.http.get("/jobs/x%E2%80%AEy", headers={"X-Role": "admin", "Accept": "text/html"})
+    assert page.status_code == 404
+    assert "\u202e" not in page.text
 
 
 async def test_a_file_goes_on_over_pages_and_says_where_it_is_cut(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +12,11 @@ from ..config import Config
 from ..core import ids, names, payload
 from ..core.errors import PayloadError, ResultNotKept, UnknownTask
 from ..core.job import OnConflict
+from ..core.text import visible_lines
 from ..core.unique import Unique
 from . import target, waiting
 from .command import Invocation, verb
-from .output import printable
+from .output import as_line
 from .params import DURATION, INSTANT, QUEUE
 
 if TYPE_CHECKING:
@@ -121,12 +121,12 @@ async def _enqueue(
         async with waiting.bar_of(call, app, handle.id):
             result, unkept = await _result(handle, timeout)
         if unkept is not None:  # the job has done its work: that is no failure
-            call.out.warn(printable(str(unkept)))
+            call.out.warn(visible_lines(str(unkept)))
         if call.out.as_json:
             said = {"id": handle.id, "outcome": handle.outcome, "state": "succeeded", "result": result}
             call.out.data(said if unkept is None else said | {"warning": f"{payload.NOT_KEPT}{unkept.reason}"})
         else:
-            call.out.line(json.dumps(result, ensure_ascii=False, default=str))
+            call.out.line(as_line(result))
     finally:
         await app.close()
 

@@ -31,6 +31,7 @@ from ..core.errors import (
     UnknownLimit,
     UnknownTask,
 )
+from ..core.text import visible, visible_lines
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -75,7 +76,7 @@ def code_of(error: TreadleError) -> int:
 def lines_of(error: TreadleError) -> list[str]:
     """What is printed. Several lines only where several things are wrong: settings are checked all at once."""
     remedy = next((remedy for kind, _, remedy in _CODES if isinstance(error, kind)), "")
-    said = [line for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    said = [line for line in visible_lines(str(error)).splitlines() if line.strip()] or [type(error).__name__]
     if remedy and "treadle " not in said[-1] and "did you mean" not in said[-1]:
         said[-1] += f"; {remedy}"
     return [f"treadle: {line}" for line in said]
@@ -95,7 +96,7 @@ def guard(call: Callable[[], object], *, trace: bool) -> int:
         return INTERRUPTED
     except click.ClickException as error:
         _show(trace)
-        click.echo(_usage(error), err=True)
+        click.echo(visible_lines(_usage(error)), err=True)
         return USAGE if isinstance(error, click.UsageError) else FAILED
     except TreadleError as error:
         _show(trace)
@@ -104,7 +105,7 @@ def guard(call: Callable[[], object], *, trace: bool) -> int:
         return code_of(error)
     except OSError as error:  # the machine's, not ours: a full disk behind stdout, a file that may not be read
         _show(trace)
-        click.echo(f"treadle: {error}; --traceback shows where", err=True)
+        click.echo(f"treadle: {visible(str(error))}; --traceback shows where", err=True)
         _forget_stdout()
         return FAILED
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ..core import payload
+from ..core.text import visible_lines
 from . import shared, target
 from .command import Invocation, verb
 from .confirm import confirm
 from .errors import DONE, FAILED
-from .output import printable
+from .output import as_line
 
 if TYPE_CHECKING:
     from .rehearsal import Played
@@ -76,11 +76,11 @@ def _print(call: Invocation, played: Played) -> int:
         )
     elif error is not None:
         call.out.warn(f"{job.task} {_ended(change)}")
-        click.echo(printable(error.trace or error.message).rstrip(), err=True)
+        click.echo(visible_lines(error.trace or error.message).rstrip(), err=True)
     elif change.why == "succeeded":
-        call.out.line(json.dumps(result, ensure_ascii=False, default=str))
+        call.out.line(as_line(result))
         if change.warning:
-            call.out.warn(printable(str(change.warning)))
+            call.out.warn(visible_lines(str(change.warning)))
     else:
         call.out.say(f"{job.task} {_ended(change)}")
     return FAILED if failed else DONE

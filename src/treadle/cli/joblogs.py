@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from ..core.text import visible_lines
 from .command import Invocation, verb
-from .output import printable
 from .target import with_storage
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _tell_progress(call: Invocation, job: JobView, said: dict[str, str]) -> None
     told = words(job.progress)
     if said.get(job.id) != told:
         said[job.id] = told
-        call.out.line(f"{job.id}  {job.task}: {printable(told)}")
+        call.out.line(f"{job.id}  {job.task}: {visible_lines(told)}")
 
 
 def _print(call: Invocation, line: LogView, id: str | None = None) -> None:
@@ -108,7 +108,7 @@ def _print(call: Invocation, line: LogView, id: str | None = None) -> None:
 def text_of(call: Invocation, line: LogView, id: str | None = None) -> str:
     """`09:00:01Z  1  info  text`, with the job before it where there are several."""
     level = call.out.paint(f"{line.level:<8}", _COLOURS.get(line.level))
-    first, *more = printable(line.text).splitlines() or [""]
+    first, *more = visible_lines(line.text).splitlines() or [""]
     who = "" if id is None else f"{id}  "
     head = f"{who}{line.at:%H:%M:%S}Z  {line.attempt}  {level}"
     return "\n".join([f"{head}  {first}", *(f"    {each}" for each in more)])

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..core.text import visible_lines
 from . import bulk, here, joblogs, members, mutes, shared
 from .command import Invocation, Verbs
-from .output import printable
 from .params import DURATION, INSTANT, QUEUE
 from .target import with_storage
 from .timeline import timeline
@@ -116,7 +116,7 @@ def show(call: Invocation, id: str) -> None:
     for error in job.errors:
         call.out.line("")
         call.out.line(f"attempt {error.attempt}: {error.kind}  {shared.moment(error.ended_at)}".rstrip())
-        for line in printable(error.trace or _error(error)).rstrip().splitlines():
+        for line in visible_lines(error.trace or _error(error)).rstrip().splitlines():
             call.out.line(f"  {line}")
     if lines:
         call.out.line("")
@@ -134,14 +134,14 @@ def explain(call: Invocation, id: str) -> None:
     if call.out.as_json:
         call.out.data(as_json(found))
         return
-    call.out.line(printable(found.summary))
+    call.out.line(visible_lines(found.summary))
     for number, cause in enumerate(found.causes):
         if number:
-            call.out.line(f"also: {printable(cause.text)}")
+            call.out.line(f"also: {visible_lines(cause.text)}")
         if cause.until is not None:
             call.out.line(f"  until {shared.moment(cause.until)}")
         if cause.remedy:
-            call.out.line(f"  try: {printable(cause.remedy)}")
+            call.out.line(f"  try: {visible_lines(cause.remedy)}")
     if found.blocked:
         call.out.say("it will not run unless somebody acts")
 

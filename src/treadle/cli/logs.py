@@ -8,7 +8,8 @@ import sys
 from datetime import UTC, datetime
 from typing import Final
 
-from ..core.outcome_log import LOGGER, printable
+from ..core.outcome_log import LOGGER
+from ..core.text import visible, visible_lines
 from ..trace import mask
 
 # What every record has. All else was put there on purpose (job_id, task, queue …), and is kept.
@@ -26,17 +27,19 @@ class JsonLines(logging.Formatter):
         line.update({name: value for name, value in vars(record).items() if name not in _ORDINARY})
         if trace := _trace(self, record):
             line["trace"] = trace
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return visible(json.dumps(line, ensure_ascii=False, default=str))  # the same JSON: its escapes are JSON's own
 
 
 class TextLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        line = f"{_moment(record)} {record.levelname.lower():<7} {record.name}: {record.getMessage()}"
+        # A message of several lines is set in from its second: no line of it can be taken for another record.
+        first, *more = visible_lines(record.getMessage()).splitlines() or [""]
+        line = f"{_moment(record)} {record.levelname.lower():<7} {visible(record.name)}: {first}"
         if record.name != LOGGER:  # those lines say it in words
             named = {name: value for name, value in vars(record).items() if name not in _ORDINARY and value is not None}
-            line += "".join(f" {name}={printable(str(value))}" for name, value in named.items())
-        trace = _trace(self, record)
-        return f"{line}\n{trace}" if trace else line
+            line += "".join(f" {name}={visible(str(value))}" for name, value in named.items())
+        more += visible_lines(_trace(self, record)).splitlines()
+        return "\n".join([line, *(each if each.startswith("    ") else f"    {each}" for each in more)])
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:

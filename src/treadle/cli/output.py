@@ -16,6 +16,8 @@ from typing import Any, Final, TextIO
 
 import click
 
+from ..core.text import visible, visible_lines
+
 COLOURS: Final = {
     "ready": "cyan",
     "scheduled": "blue",
@@ -31,7 +33,7 @@ COLOURS: Final = {
 }
 
 
-_CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+_COLOUR: Final = re.compile(r"(\x1b\[[0-9;]*m)")
 _LEAST: Final = 8  # with less than that, a cut message would say nothing
 
 
@@ -42,7 +44,7 @@ class Output:
 
     def data(self, value: Mapping[str, Any]) -> None:
         """One object of `--json`."""
-        click.echo(json.dumps(value, ensure_ascii=False, default=str))
+        click.echo(as_line(value))
 
     def csv(self, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """A table for a spreadsheet."""
@@ -53,17 +55,17 @@ class Output:
 
     def line(self, text: str) -> None:
         """One line of data, for eyes."""
-        click.echo(text, color=self.has_colour(sys.stdout))
+        click.echo(_shown(text), color=self.has_colour(sys.stdout))
 
     def say(self, text: str) -> None:
         if not self.quiet:
-            click.echo(text, err=True, color=self.has_colour(sys.stderr))
+            click.echo(_shown(text), err=True, color=self.has_colour(sys.stderr))
 
     def warn(self, text: str) -> None:
-        click.echo(f"treadle: {text}", err=True)
+        click.echo(f"treadle: {visible_lines(text)}", err=True)
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        cells = [[" ".join(printable(cell).split()) for cell in row] for row in rows]
+        cells = [[" ".join(visible_lines(cell).split()) for cell in row] for row in rows]
         if not self.has_colour(sys.stdout):
             for line in _lines(columns, cells):
                 click.echo(line)
@@ -85,7 +87,7 @@ class Output:
         pairs = list(pairs)
         width = max((len(name) for name, _ in pairs), default=0)
         for name, value in pairs:
-            first, *more = printable(value).splitlines() or [""]
+            first, *more = visible_lines(value).splitlines() or [""]
             self.line(f"{self.paint(name.ljust(width), 'bright_black')}  {self.paint(first)}".rstrip())
             for each in more:
                 self.line(" " * (width + 2) + each)
@@ -103,9 +105,15 @@ class Output:
         return not self.quiet and sys.stderr.isatty()
 
 
-def printable(text: str) -> str:
-    """The text without what would move the cursor or colour the screen: it may come from anybody who enqueues."""
-    return _CONTROL.sub("\ufffd", text)
+def as_line(value: Any) -> str:
+    """A value as JSON in one line. What does not show itself is escaped: it stays the same value."""
+    return visible(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def _shown(text: str) -> str:
+    """The text without what would move the cursor or turn its direction: parts of it may come from anybody who
+    enqueues. Colours stay, which `paint` has put there."""
+    return "".join(part if number % 2 else visible_lines(part) for number, part in enumerate(_COLOUR.split(text)))
 
 
 def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:

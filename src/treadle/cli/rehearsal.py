@@ -25,6 +25,7 @@ from ..core import lifecycle
 from ..core.errors import JobNotFound, ReadOnly, UnknownTask
 from ..core.job import Change, Job, NewJob, State
 from ..core.outcome import Fail, Outcome, RetryAfter, Signal
+from ..core.text import visible_lines
 from ..declared import FollowUps
 from ..executors.batch import BatchExecutor
 from ..executors.inline import InlineExecutor
@@ -32,7 +33,6 @@ from ..ports import Applied, Call, Executor, Inserted, Storage
 from ..runtime.run import Run, drive
 from ..tasks import BatchTask, OutsideTask, Task
 from ..web.seals import READS
-from .output import printable
 
 if TYPE_CHECKING:
     from ..app import App
@@ -134,7 +134,7 @@ class HereExecutor(InlineExecutor):
             if self._debug and (not isinstance(error, Signal) or isinstance(error, Fail | RetryAfter)):
                 import pdb
 
-                click.echo(f"{type(error).__name__}: {printable(str(error))}", err=True)
+                click.echo(f"{type(error).__name__}: {visible_lines(str(error))}", err=True)
                 pdb.post_mortem(error.__traceback__)
             raise
 
@@ -176,7 +176,7 @@ class Rehearsal:
     def note(self, jobs: Iterable[NewJob]) -> None:
         for job in jobs:
             self.enqueued.append(job)
-            self._say(f"not enqueued: {job.task} {printable(job.args)} in queue {job.queue}{_when(job)}")
+            self._say(f"not enqueued: {job.task} {visible_lines(job.args)} in queue {job.queue}{_when(job)}")
 
     async def open(self) -> None:
         """It is open."""

@@ -13,8 +13,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ..core.records import FailureView
+from ..core.text import visible
 from ..core.view import JobView, PodView, QueueView
-from .output import COLOURS, printable
+from .output import COLOURS
 from .top_screen import HELP, PANELS, Panel, Screen, Snapshot
 
 TITLES: Final[dict[Panel, str]] = {
@@ -73,7 +74,7 @@ def _head(seen: Snapshot) -> Text:
 
 
 def _warning(warning: Any) -> Text:
-    text = Text.assemble(("! ", "bold yellow"), printable(f"{warning.text}; {warning.remedy}"))
+    text = Text.assemble(("! ", "bold yellow"), visible(f"{warning.text}; {warning.remedy}"))
     text.no_wrap, text.overflow = True, "ellipsis"
     return text
 
@@ -81,11 +82,11 @@ def _warning(warning: Any) -> Text:
 def _foot(screen: Screen, seen: Snapshot) -> Text:
     if screen.asking is not None:
         return Text.assemble(
-            (f" {printable(screen.asking.question or '')} ", "bold reverse"), " y to do it, any other key not to"
+            (f" {visible(screen.asking.question or '')} ", "bold reverse"), " y to do it, any other key not to"
         )
     if seen.trouble is not None:
         return Text(
-            f" {printable(seen.trouble)}; what is shown is older", style="bold red", no_wrap=True, overflow="ellipsis"
+            f" {visible(seen.trouble)}; what is shown is older", style="bold red", no_wrap=True, overflow="ellipsis"
         )
     keys = "Tab panel · j k move · p pause · C cancel · r revive · . hold · ? help · q quit"
     mark = "❚❚ held" if screen.held else f"● {seen.at:%H:%M:%S}Z"
@@ -129,7 +130,7 @@ def _queue(queue: Any, now: datetime) -> tuple[Any, ...]:
         _count(queue.waiting, queue),
         Text(_count(queue.failed, queue), COLOURS["failed"] if queue.failed else "dim"),
         _time(queue.oldest_ready_seconds),
-        Text(printable(note), "yellow"),
+        Text(visible(note), "yellow"),
     )
 
 
@@ -192,7 +193,7 @@ _COLUMNS: Final[dict[Panel, tuple[str, Callable[[Any, datetime], tuple[Any, ...]
 
 def _plain(text: str) -> Text:
     """As text, not as markup: it may come from anybody who enqueues."""
-    return Text(printable(text))
+    return Text(visible(text))
 
 
 def _count(number: int, queue: QueueView) -> str:

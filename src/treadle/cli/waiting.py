@@ -7,8 +7,8 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final
 
+from ..core.text import visible
 from .command import Invocation
-from .output import printable
 
 if TYPE_CHECKING:
     from ..app import App
@@ -48,5 +48,5 @@ async def watch(app: App, id: str, show: Callable[[float, float | None, str], No
         if said is None:
             show(0.0, None, job.state)
         else:
-            show(said.done, said.total, printable(said.note) or job.state)
+            show(said.done, said.total, visible(said.note) or job.state)
         await asyncio.sleep(EVERY)

@@ -2,7 +2,7 @@
 
 A line is made of a Change that the storage has accepted, and of the job as it was claimed. It names the task, the job
 and the error as they are stored (masked, bounded); arguments and results are never in it. Text that comes from a job is
-made printable, or a task could write a newline and, behind it, a line that looks like another one's.
+made visible, or a task could write a newline and, behind it, a line that looks like another one's.
 
 A thousand jobs that fail alike should not fill a disk: of each task and cause ten lines a minute are written, and then
 one with the number of those left out. Lines that somebody has asked for (each start, each success) are not counted.
@@ -19,6 +19,7 @@ from msgspec import Struct
 from .duration import words
 from .job import Change, ErrorEntry, Job, cause_of
 from .logline import LEVELS
+from .text import visible
 
 LOGGER: Final = "treadle.jobs"
 MOST_LINES: Final = 10
@@ -41,22 +42,11 @@ class Line(Struct, frozen=True):
     fields: dict[str, Any] = {}
 
 
-def printable(text: str) -> str:
-    """The text in one line, with control characters (and those that turn the direction of text) escaped.
-
-    >>> printable("a\\nb")
-    'a\\\\nb'
-    """
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
-
-
 def of_change(change: Change, job: Job, *, most: int, now: float, each: int) -> Line | None:
     """The line for a Change that was accepted. `most` attempts are allowed; `each` is the level at which every start
     and success is told. `now` is the storage's time."""
     error, why = change.error, change.why
-    who = f"{printable(job.task)} {printable(job.id)}"
+    who = f"{visible(job.task)} {visible(job.id)}"
     attempt = f"attempt {job.attempt} of {most}"
     kind = f"{why}:{job.task}"
     fields = _fields(job, why)
@@ -73,7 +63,7 @@ def of_change(change: Change, job: Job, *, most: int, now: float, each: int) -> 
     if why == "throttled":
         # The queue's own curve may say longer than the task: only the storage knows it.
         rest = f"{words(round(change.delay or 0.0, 1))} or longer, until {_at(now + (change.delay or 0.0))}"
-        said = f"{who} was throttled, {attempt}; queue {printable(job.queue)} rests for {rest}"
+        said = f"{who} was throttled, {attempt}; queue {visible(job.queue)} rests for {rest}"
         return Line(LEVELS["info"], said, kind, fields=fields)
     if why == "cancelled":
         return Line(LEVELS["info"], f"{who} was cancelled, {attempt}: {_said(error)}", kind, fields=fields)
@@ -84,15 +74,15 @@ def of_change(change: Change, job: Job, *, most: int, now: float, each: int) -> 
 
 
 def of_start(job: Job, each: int) -> Line:
-    text = f"{printable(job.task)} {printable(job.id)} started, attempt {job.attempt}, queue {printable(job.queue)}"
+    text = f"{visible(job.task)} {visible(job.id)} started, attempt {job.attempt}, queue {visible(job.queue)}"
     return Line(each, text, fields=_fields(job, "started"))
 
 
 def of_fire(schedule: str, task: str, jobs: Sequence[str], skipped: int) -> list[Line]:
     """For the fire times of a schedule that were settled in one write."""
-    name, fields = f"schedule {printable(schedule)}", {"schedule": schedule, "task": task}
+    name, fields = f"schedule {visible(schedule)}", {"schedule": schedule, "task": task}
     lines = [
-        Line(LEVELS["info"], f"{name} fired: {printable(task)} {printable(job)}", f"fired:{schedule}", fields=fields)
+        Line(LEVELS["info"], f"{name} fired: {visible(task)} {visible(job)}", f"fired:{schedule}", fields=fields)
         for job in jobs
     ]
     if skipped:
@@ -142,14 +132,14 @@ def _error(error: ErrorEntry) -> str:
 
 
 def _said(error: ErrorEntry | None) -> str:
-    return "for no reason that was kept" if error is None else printable(_error(error))
+    return "for no reason that was kept" if error is None else visible(_error(error))
 
 
 def _indented(error: ErrorEntry | None) -> str:
-    """The trace, each line of it printable and set in: none can be taken for a line of the log."""
+    """The trace, each line of it in visible characters and set in: none can be taken for a line of the log."""
     if error is None or not error.trace:
         return ""
-    return "\n".join(f"    {printable(line)}" for line in error.trace.rstrip("\n").split("\n"))
+    return "\n".join(f"    {visible(line)}" for line in error.trace.rstrip("\n").split("\n"))
 
 
 def _when(change: Change, now: float) -> str:

@@ -2,6 +2,10 @@
 
 A text that a spreadsheet would take for a formula gets an apostrophe before it: what somebody enqueued must not run on
 the desk of whoever looks at it. Numbers are numbers, and stay.
+
+What does not show itself (`text.visible`) is escaped, the ends of lines too. CSV may have them within quotes, but
+`grep`, `head` and `wc -l` do not know that, and a text with a newline could forge a record for them. So a record is one
+line. A cell that is JSON stays the same JSON: its escapes are JSON's own.
 """
 
 from __future__ import annotations
@@ -15,6 +19,7 @@ from typing import Any, Final
 
 from .compare import Comparison, bad_runs, bad_share
 from .series import PairSeries
+from .text import visible
 
 # As spreadsheets read them, also in their wide forms; whatever is blank before them is overlooked by some.
 _FORMULA: Final = ("=", "+", "-", "@", "＝", "＋", "－", "＠")
@@ -72,9 +77,9 @@ def cell(value: Any) -> str | int | float:
         case datetime():
             return value.isoformat(timespec="milliseconds").replace("+00:00", "Z")
         case str():
-            return safe(value)
+            return visible(safe(value))
         case _:
-            return safe(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str))
+            return visible(safe(json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)))
 
 
 def safe(text: str) -> str:

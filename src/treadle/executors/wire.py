@@ -12,6 +12,8 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
+from ..core.text import visible
+
 PROTOCOL: Final = 1
 LONGEST_LINE: Final = 4 * 1024 * 1024  # a result of 1 MiB, with room for escapes
 _SHOWN: Final = 80
@@ -155,8 +157,8 @@ def _is_wait(seconds: float) -> bool:
 
 def _shown(line: bytes) -> str:
     text = line[: _SHOWN + 1].decode("utf-8", "replace")
-    printable = "".join(each if each.isprintable() else "?" for each in text[:_SHOWN])
-    return f"{printable}…" if len(text) > _SHOWN else printable
+    shown = visible(text[:_SHOWN])
+    return f"{shown}…" if len(text) > _SHOWN else shown
 
 
 class Lines:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal
 
 from ..core import errors
+from ..core.text import visible
 
 Kind = Literal[
     "validation",
@@ -61,7 +62,7 @@ class Problem(Exception):
     ) -> None:
         super().__init__(message)
         self.kind: Kind = kind
-        self.message = message
+        self.message = visible(message)  # shown on pages, in terminals (curl) and in the log
         self.fields = dict(fields or {})
         self.headers = dict(headers)
         if kind in ("rate_limited", "unavailable"):
