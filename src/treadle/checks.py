@@ -55,6 +55,7 @@ STORAGE_MEANINGS: Final[Mapping[str, str]] = {
     "synchronous": "whether every commit reaches the disk before it is confirmed",
     "file-system": "whether the file is on a local disk",
     "file-mode": "whether others may read the file",
+    "directory": "whether anybody may put another directory in the place of the database's",
     "wal-size": "how long the log beside the file is",
     "disk-room": "how much room the disk has",
     "file-size": "how large the file is",

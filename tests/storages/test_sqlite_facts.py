@@ -104,3 +104,15 @@ async def test_a_damaged_payload_does_not_stop_its_neighbours_claim(storage: SQL
         db.commit()
     claimed = await storage.claim(await a_live_pod(storage), "token", [want()])
     assert [job.id for job in claimed.jobs] == [first, second]
+
+
+async def test_a_directory_further_up_that_is_everybodys_is_named(tmp_path: Path) -> None:
+    (tmp_path / "open" / "own").mkdir(parents=True)
+    storage = SQLiteStorage(tmp_path / "open" / "own" / "jobs.db")
+    await storage.open()
+    for mode, level in ((0o755, "ok"), (0o1777, "ok"), (0o777, "warn")):
+        os.chmod(tmp_path / "open", mode)
+        fact = (await told(storage))["directory"]
+        assert fact.level == level
+    assert (str(tmp_path / "open") in fact.text, fact.remedy) == (True, f"chmod o-w {tmp_path / 'open'}")
+    await storage.close()

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from .. import private_files
+
 PREFIX: Final = "treadle-run-"
 FORGOTTEN: Final = 3600.0
 _LOCK: Final = ".lock"
@@ -30,7 +32,9 @@ class Folders:
         self._lock = -1
 
     def open(self) -> None:
-        """Remove what the dead have left, and make our own. OSError if the root cannot be used."""
+        """Remove what the dead have left, and make our own. OSError if the root cannot be used, or if anybody could
+        replace what is in it."""
+        private_files.check_parent(os.path.realpath(self._root))
         for folder in self._root.glob(f"{PREFIX}*"):
             _remove_if_dead(folder)
         while self._own is None:
@@ -38,7 +42,7 @@ class Folders:
             own.chmod(0o711)  # a run that is another user's must be able to enter its own folder
             # A neighbour that comes just now may take us for dead before the lock is ours: then we begin again.
             with contextlib.suppress(FileNotFoundError):
-                lock = os.open(own / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+                lock = private_files.make(str(own / _LOCK), os.O_RDWR)
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 if (own / _LOCK).exists():
                     self._own, self._lock = own, lock
@@ -90,7 +94,7 @@ def _remove_if_dead(folder: Path) -> None:
         if time.time() - found.st_mtime > FORGOTTEN:
             with contextlib.suppress(OSError):
                 folder.rmdir()  # its pod died before it had a lock: there is nothing in it
-        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        lock = private_files.open_there(str(folder / _LOCK), os.O_RDWR)
     except OSError:
         return  # without its lock it is just being made, or is not one of ours
     try:

@@ -17,7 +17,6 @@ import hmac
 import os
 import re
 import secrets
-import stat
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
@@ -30,7 +29,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from ..core.errors import ConfigError
+from ..core.file_trust import Rules
 from ..core.login_throttle import Throttle
+from ..private_files import Untrusted, check_if_there, check_parent, open_there
+from ..private_files import make as make_file
 from .access import ROLES, Access
 from .login_throttle import caller, too_many
 from .routing import PUBLIC, Call, Routes
@@ -81,13 +83,12 @@ def make(name: str, role: str, *, expires: float | None = None) -> tuple[Token, 
 def read(path: Path) -> tuple[Token, ...]:
     """The tokens in a file. Whatever is wrong with it is refused: nobody enters by mistake."""
     try:
-        found = path.stat()
-        text = path.read_text("utf-8")
+        found, text = _content(os.path.realpath(path))
+    except Untrusted as error:
+        raise ConfigError(f"the token file {path} cannot be trusted: {error}") from None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise ConfigError(f"the token file {path} cannot be read: {reason}") from None
-    if not stat.S_ISREG(found.st_mode):
-        raise ConfigError(f"the token file {path} is not a file")
     if found.st_mode & 0o077:
         raise ConfigError(f"the token file {path} can be read by others: chmod 600 {path}")
     tokens = tuple(
@@ -98,6 +99,15 @@ def read(path: Path) -> tuple[Token, ...]:
     if len({each.name for each in tokens}) < len(tokens):
         raise ConfigError(f"the token file {path} has a name twice")
     return tokens
+
+
+def _content(path: str) -> tuple[os.stat_result, str]:
+    """By its real path: a link that somebody made on purpose (secrets of Kubernetes are links) has been resolved. What
+    was looked at is what is read."""
+    shared = check_parent(os.path.dirname(path))
+    descriptor = open_there(path, os.O_RDONLY, Rules(shared=shared, private=False, one_name=False))
+    with os.fdopen(descriptor, encoding="utf-8") as file:
+        return os.fstat(descriptor), file.read()
 
 
 def _parsed(line: str, path: Path, number: int) -> Token:
@@ -116,8 +126,14 @@ def write(path: Path, tokens: Iterable[Token]) -> None:
     head = "# Tokens of `treadle web`: name, role, SHA-256, expires. Made by `treadle tokens`.\n"
     text = head + "".join(f"{each.line()}\n" for each in tokens)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path = Path(os.path.realpath(path))
+    try:
+        shared = check_parent(str(path.parent))
+        check_if_there(str(path), Rules(shared=shared, private=False, one_name=False))
+    except Untrusted as error:
+        raise ConfigError(f"the token file {path} cannot be trusted: {error}") from None
     beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    handle = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    handle = make_file(str(beside))
     try:
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)

@@ -6,16 +6,23 @@ import contextlib
 import os
 import sqlite3
 
+from ... import private_files
 from ...core.errors import StorageUnavailable
 from . import connect, files
 
 
 def backup(path: str, target: str) -> None:
     """Copy the database to a new file, readable by its owner only."""
+    folder = os.path.realpath(os.path.dirname(os.path.abspath(target)))
+    target = os.path.join(folder, os.path.basename(target))
     try:
-        os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, files.PRIVATE))
+        private_files.check_parent(folder)
+        os.close(private_files.make(target))
+        made = files.Identity(target)
     except FileExistsError:
         raise StorageUnavailable(f"{target} exists already: a backup overwrites nothing") from None
+    except private_files.Untrusted as error:
+        raise StorageUnavailable(str(error)) from None
     except OSError as error:
         raise StorageUnavailable(f"{target} cannot be made: {error.strerror}") from None
     try:
@@ -23,8 +30,9 @@ def backup(path: str, target: str) -> None:
             # Into an empty file: VACUUM INTO takes it as its own, and keeps its mode.
             db.execute("pragma query_only = off")
             db.execute("vacuum into ?", (target,))
+        made.check()
         _sync(target)
-        _sync(os.path.dirname(os.path.abspath(target)))
+        _sync(folder)
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(target)
@@ -35,7 +43,7 @@ def backup(path: str, target: str) -> None:
 
 def _sync(path: str) -> None:
     """VACUUM INTO leaves that to us."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         os.fsync(descriptor)
     finally:

@@ -18,6 +18,8 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
+from ... import private_files
+from ...core.file_trust import Rules
 from ...ports import Wake
 from . import files
 
@@ -28,6 +30,7 @@ _LONGEST: Final = 500  # an atomic write on every POSIX system
 _GAP: Final = 0.002
 _UNTRUSTED: Final = 100_000_000  # nanoseconds for which a directory may change without its mtime telling
 _MANY: Final = 1000
+_A_BELL: Final = Rules(kind="pipe")
 
 
 class Bell:
@@ -38,9 +41,11 @@ class Bell:
         self._path = os.path.join(directory, self.name)
         # Under its final name it must have a reader from the first moment, or a neighbour takes it for a dead one.
         unready = f"{self._path}.new"
+        files.check_folder(os.path.dirname(directory))
+        files.check_folder(directory)
         os.mkfifo(unready, files.PRIVATE)
         try:
-            self.descriptor = os.open(unready, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+            self.descriptor = private_files.open_there(unready, os.O_RDWR, _A_BELL)
             os.rename(unready, self._path)
         except OSError:
             with contextlib.suppress(OSError):
@@ -101,8 +106,11 @@ class Ringer:
 
     def _refresh(self) -> None:
         try:
-            changed_at = os.stat(self._directory).st_mtime_ns
+            found = os.lstat(self._directory)
         except OSError:
+            return
+        changed_at = found.st_mtime_ns
+        if not stat.S_ISDIR(found.st_mode):
             return
         if changed_at == self._listed_at[0] and self._listed_at[1] - changed_at > _UNTRUSTED:
             return
@@ -116,8 +124,8 @@ class Ringer:
     def _add(self, name: str) -> None:
         path = os.path.join(self._directory, name)
         try:
-            if stat.S_ISFIFO(os.lstat(path).st_mode):
-                self._open[name] = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+            private_files.check(path, _A_BELL)  # before it is opened, too: some devices notice that they are
+            self._open[name] = private_files.open_there(path, os.O_WRONLY, _A_BELL)
         except OSError as error:
             if error.errno == errno.ENXIO:
                 self._remove(name)

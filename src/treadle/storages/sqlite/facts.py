@@ -6,7 +6,9 @@ import os
 import sqlite3
 import stat
 from collections.abc import Iterator
+from pathlib import Path
 
+from ...core.file_trust import is_shared
 from ...ports import Fact
 from . import files, migrations
 from .checkpoints import BIG
@@ -20,6 +22,7 @@ def facts(db: Database, path: str, synchronous: str) -> list[Fact]:
         *_journal(db, synchronous),
         _file_system(path),
         _modes(path),
+        _above(path),
         _log(path),
         *_room(db, path),
         *_schema(db),
@@ -75,6 +78,15 @@ def _modes(path: str) -> Fact:
     if wide:
         return Fact("file-mode", "warn", f"others may read {', '.join(wide)}", f"chmod 600 {' '.join(wide)}")
     return Fact("file-mode", "ok", "only its owner may read the file")
+
+
+def _above(path: str) -> Fact:
+    """Who may write to a directory further up can put another one in the place of ours. (The nearest is refused.)"""
+    for folder in Path(path).parents:
+        mode = folder.stat().st_mode
+        if is_shared(mode) and not mode & stat.S_ISVTX:
+            return Fact("directory", "warn", f"anybody may replace what is in {folder}", f"chmod o-w {folder}")
+    return Fact("directory", "ok", "nobody else can put another directory in its place")
 
 
 def _log(path: str) -> Fact:

@@ -5,6 +5,10 @@
 finishes on a full disk) and a `.gitignore` that ignores them all. All are for their owner's eyes only. Whoever opens
 the database for writing makes the folder; whoever only reads never does.
 
+The path of a database may be a symbolic link, or lead through one: whoever configured it has chosen so. It is resolved
+once, when the storage is made, and from then on no link is followed: neither at the file's own name nor at any name
+beside it. Who else may write there is asked of the real folder (`core.file_trust`).
+
 The database file itself is never opened here once it exists: POSIX drops *all* locks that a process has on a file when
 it closes any descriptor of it, SQLite's locks among them.
 """
@@ -14,16 +18,19 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import stat
+import time
 from pathlib import Path
 from typing import Final
 
+from ... import private_files
 from ...core.errors import StorageUnavailable
+from ...core.file_trust import Rules
 
 BALLAST: Final = 8 << 20
 ROOM_FOR_BALLAST: Final = 100 << 20
 _SHORTEST_DATABASE: Final = 512
-PRIVATE: Final = 0o600
+_MAKING: Final = 1.0
+PRIVATE: Final = private_files.PRIVATE
 PRIVATE_DIRECTORY: Final = 0o700
 
 # WAL needs shared memory and honest locks; these have neither, or only on good days.
@@ -49,9 +56,18 @@ def check(path: str, *, read_only: bool) -> None:
     if not os.path.isdir(directory):
         raise StorageUnavailable(f"there is no directory {directory}: create it, or choose another path")
     exists = os.path.lexists(path)
-    if exists and not stat.S_ISREG(os.stat(path).st_mode):
-        raise StorageUnavailable(f"{path} is not a regular file")
-    if exists and 0 < os.stat(path).st_size < _SHORTEST_DATABASE:
+    try:
+        shared = private_files.check_parent(directory)
+        shared = shared and not read_only  # whoever only looks may look at another user's
+        if shared:
+            _wait_until_made(path)
+        # Its mode, and another name in a snapshot, are its owner's affair; not where anybody may have made it.
+        private_files.check_if_there(path, Rules(shared=shared, private=False, one_name=shared))
+        for name in ("-wal", "-shm", "-journal"):  # SQLite follows no link there either, but says nothing clear of it
+            private_files.check_if_there(path + name, Rules(shared=shared, private=False))
+    except private_files.Untrusted as error:
+        raise StorageUnavailable(str(error)) from None
+    if exists and 0 < os.lstat(path).st_size < _SHORTEST_DATABASE:
         # SQLite would take a file of one byte for an empty database, and write over it.
         raise StorageUnavailable(f"{path} is not a SQLite database; it was left untouched")
     kind = file_system(directory)
@@ -108,16 +124,24 @@ def file_system(path: str) -> str:
 
 def create(path: str) -> None:
     """Make the empty file, private from its first moment; SQLite gives -wal and -shm the same mode."""
-    if os.path.exists(path):
+    if os.path.lexists(path):
         return
     # Under another name first: closing our descriptor must not drop the locks of a thread that found the file.
     unready = f"{path}-{secrets.token_hex(8)}.new"
-    os.close(os.open(unready, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, PRIVATE))
+    os.close(private_files.make(unready))
     try:
         with contextlib.suppress(FileExistsError):
             os.link(unready, path)
     finally:
         os.unlink(unready)
+
+
+def _wait_until_made(path: str) -> None:
+    """A neighbour that makes the file just now has it under two names for a moment (`create`)."""
+    until = time.monotonic() + _MAKING
+    with contextlib.suppress(FileNotFoundError):
+        while os.lstat(path).st_nlink > 1 and time.monotonic() < until:
+            time.sleep(0.001)
 
 
 def folder(path: str) -> str:
@@ -130,17 +154,24 @@ def pods_folder(path: str) -> str:
 
 
 def make_folder(path: str) -> None:
-    """The folder with all that must be in it before it is used; also again, if somebody removed it."""
+    """The folder with all that must be in it before it is used; also again, if somebody removed it. Untrusted if
+    somebody else may have made it, or may write to it."""
     for directory in (folder(path), pods_folder(path)):
         with contextlib.suppress(FileExistsError):
             os.mkdir(directory, PRIVATE_DIRECTORY)
+        check_folder(directory)
     with contextlib.suppress(FileExistsError):
-        flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
-        descriptor = os.open(os.path.join(folder(path), ".gitignore"), flags, PRIVATE)
+        descriptor = private_files.make(os.path.join(folder(path), ".gitignore"))
         try:
             os.write(descriptor, b"*\n")
         finally:
             os.close(descriptor)
+
+
+def check_folder(directory: str) -> None:
+    """Untrusted unless a folder of ours is one, and not everybody's."""
+    shared = private_files.check_parent(os.path.dirname(directory))
+    private_files.check(directory, Rules(kind="folder", shared=shared))
 
 
 class Identity:
@@ -148,12 +179,12 @@ class Identity:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        found = os.stat(path)
+        found = os.lstat(path)
         self._inode = (found.st_dev, found.st_ino)
 
     def check(self) -> None:
         try:
-            found = os.stat(self._path)
+            found = os.lstat(self._path)
         except OSError as error:
             raise StorageUnavailable(f"{self._path} is gone ({error.strerror}): nothing is written any more") from None
         if (found.st_dev, found.st_ino) != self._inode:
@@ -181,10 +212,10 @@ class Ballast:
         """Put it (back) in place, if it is missing and there is plenty of room."""
         if not self._wanted:
             return
-        if os.path.exists(self._path) or self.free() < ROOM_FOR_BALLAST or not hasattr(os, "posix_fallocate"):
+        if os.path.lexists(self._path) or self.free() < ROOM_FOR_BALLAST or not hasattr(os, "posix_fallocate"):
             return
         with contextlib.suppress(OSError):
-            descriptor = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, PRIVATE)
+            descriptor = private_files.make(self._path)
             try:
                 os.posix_fallocate(descriptor, 0, BALLAST)
             finally:

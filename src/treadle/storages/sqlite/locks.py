@@ -20,6 +20,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Final
 
+from ... import private_files
 from ...core.errors import StorageUnavailable
 from . import files
 
@@ -51,13 +52,14 @@ class WriteLock:
 
     def _open(self) -> int:
         files.make_folder(self._database)
-        return os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, files.PRIVATE)
+        return private_files.open_or_make(self.path)
 
     def renew(self) -> None:
         """If somebody removed the file, meet the others at the new one; not while the lock is held."""
         if not _is_still(self.path, self._fd):
+            renewed = self._open()  # or what is there is refused, and the old one is kept
             os.close(self._fd)
-            self._fd = self._open()
+            self._fd = renewed
 
     def try_take(self) -> bool:
         try:
@@ -115,10 +117,13 @@ class PodLocks:
         """Hold the pod's lock until `drop` or the end of the process."""
         if pod in self._held:
             return
-        files.make_folder(self._database)
         path = self._path(pod)
         while True:
-            descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, files.PRIVATE)
+            try:
+                files.make_folder(self._database)
+                descriptor = private_files.open_or_make(path)
+            except private_files.Untrusted as error:
+                raise StorageUnavailable(str(error)) from error
             try:
                 # A neighbour that tests whether we live holds it for a moment.
                 _lock_patiently(descriptor)
@@ -153,7 +158,7 @@ class PodLocks:
         known = {os.path.basename(self._path(pod)) for pod in (*pods, *self._held)}
         with contextlib.suppress(OSError):
             for entry in os.scandir(self.directory):
-                if entry.name in known or time.time() - entry.stat().st_mtime < _UNTOUCHED:
+                if entry.name in known or _age(entry) < _UNTOUCHED:
                     continue
                 if entry.name.endswith(".lock") and _is_free(entry.path):
                     os.unlink(entry.path)
@@ -175,7 +180,8 @@ def clear_first_layout(path: str) -> None:
     neither sees whether the other's pods are alive. So one that has a live pod is refused to be worked beside; its
     lease would else be the only word about it."""
     pods = f"{path}-pods"
-    with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError, private_files.Untrusted):
+        files.check_folder(pods)  # what is behind a link, or another user's, is not ours to remove
         for entry in list(os.scandir(pods)):
             if entry.name.endswith(".lock") and not _is_free(entry.path) and os.path.exists(entry.path):
                 raise StorageUnavailable(
@@ -193,6 +199,10 @@ def clear_first_layout(path: str) -> None:
                 os.unlink(name)
 
 
+def _age(entry: os.DirEntry[str]) -> float:
+    return time.time() - entry.stat(follow_symlinks=False).st_mtime
+
+
 def _lock_patiently(descriptor: int, patience: float = 1.0) -> None:
     until = time.monotonic() + patience
     while True:
@@ -207,7 +217,7 @@ def _lock_patiently(descriptor: int, patience: float = 1.0) -> None:
 def _is_free(path: str) -> bool:
     """Whether a lock file is there and nobody holds it."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = private_files.open_there(path, os.O_RDWR)
     except OSError:
         return False
     try:
@@ -221,7 +231,7 @@ def _is_free(path: str) -> bool:
 
 def _is_still(path: str, descriptor: int) -> bool:
     try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+        return os.path.samestat(os.lstat(path), os.fstat(descriptor))
     except OSError:
         return False
 

@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from ...core.errors import SchemaTooOld, StorageTimeout, StorageUnavailable
 from ...ports import Clock, SchemaStatus
+from ...private_files import Untrusted
 from . import connect, files, migrations, writer
 from .connect import Synchronous
 from .locks import WriteLock, clear_first_layout
@@ -83,6 +84,7 @@ def to_write(
     with contextlib.ExitStack() as undo, _explaining(path):
         files.check(path, read_only=False)
         files.create(path)
+        identity = files.Identity(path)
         # Read before anything is written: a file that is not ours stays as it is.
         with contextlib.closing(_retried(lambda: connect.to_read(path), until, f"{path} is busy")) as looking:
             migrations.check(looking)
@@ -91,9 +93,10 @@ def to_write(
         undo.callback(lock.close)
         db = _retried(lambda: connect.to_write(path, synchronous), until, f"{path} is busy")
         undo.callback(db.close)
+        identity.check()  # SQLite opens files by their names: it must have met the one that was looked at
         for migration in migrations.known():
             _migrate(db, lock, migration, clock, until)
-        thread = Writer(path, db, lock, files.Identity(path), ballast, signals)
+        thread = Writer(path, db, lock, identity, ballast, signals)
         undo.pop_all()
     return Opened(Readers(path), signals, thread, db, lock)
 
@@ -145,5 +148,7 @@ def _explaining(path: str) -> Generator[None]:
         yield
     except sqlite3.Error as error:
         raise connect.explained(error, path) from error
+    except Untrusted as error:
+        raise StorageUnavailable(str(error)) from error
     except OSError as error:
         raise StorageUnavailable(f"{path} cannot be used: {error.strerror} ({error.filename})") from error
