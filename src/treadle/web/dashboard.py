@@ -28,8 +28,9 @@ from starlette.types import Receive, Scope, Send
 from ..core import log_path
 from ..core.address import group_of
 from ..core.errors import ConfigError
-from ..core.outcome_log import Line, printable
+from ..core.outcome_log import Line
 from ..core.share import Shares
+from ..core.text import visible
 from ..runtime.line_throttle import LineThrottle
 from ..runtime.services.surveyor import Survey, Surveyor
 from . import body as bodies
@@ -262,7 +263,7 @@ class Dashboard:
             if self._refused.admits(Line(logging.ERROR, asked, f"internal {type(error).__name__}")):
                 self._log_bug(request, asked, error)
         elif problem.status in TOLD or problem.status >= 500:
-            text = f"{asked} refused for {log_path.clean(state['access'].user)}: {printable(problem.message)}"
+            text = f"{asked} refused for {log_path.clean(state['access'].user)}: {visible(problem.message)}"
             self._refused.tell(Line(logging.WARNING, text, f"refused {problem.kind}"))
         if problem.kind == "forbidden" and request.method not in SAFE:
             await self._audit_refusal(request, problem)
