@@ -61,7 +61,11 @@ async def gather(storage: Storage, job_id: str) -> Evidence:
 
 async def _ahead(storage: Storage, job: Job) -> int:
     """Ready jobs of its queue that come before it: those of a higher priority, and the older ones of its own."""
-    before = datetime.fromtimestamp(job.run_at, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    try:
+        moment = datetime.fromtimestamp(job.run_at, UTC)
+    except (ValueError, OverflowError, OSError):  # a row that somebody damaged
+        return 0
+    before = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     ready = f'queue:"{job.queue}" state:ready'
     more_urgent, older = await asyncio.gather(
         storage.count(filters.parse(f"{ready} priority:>{job.priority}"), CAP),

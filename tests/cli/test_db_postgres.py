@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from tests import postgres_server
@@ -70,6 +71,12 @@ def execute(text: str) -> list[Any]:
             await connection.close()
 
     return asyncio.run(run())
+
+
+def make_roles(text: str) -> None:
+    """Roles belong to the whole server: not by two test processes at once."""
+    with psycopg.connect(postgres_server.shared_url(), autocommit=True) as admin:
+        postgres_server.make_roles(admin, text)
 
 
 def make(schema: str, version: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,8 +182,8 @@ def test_all_of_the_sql_needs_no_server(treadle: Treadle, schema: str) -> None:
 
 def test_roles_can_be_made_by_what_is_printed(treadle: Treadle, schema: str) -> None:
     assert treadle("db", "migrate").code == 0
-    execute(treadle("db", "roles").out)
-    execute(treadle("db", "roles", "--prefix", f"p{schema[-6:]}").out)
+    make_roles(treadle("db", "roles").out)
+    make_roles(treadle("db", "roles", "--prefix", f"p{schema[-6:]}").out)
     made = [row[0] for row in execute(f"select rolname from pg_roles where rolname like 'p{schema[-6:]}%' order by 1")]
     assert [name.partition("_")[2] for name in made] == ["enqueuer", "migrator", "owner", "viewer", "worker"]
     assert treadle("db", "roles", "--prefix", "no good").code == 2
@@ -185,7 +192,7 @@ def test_roles_can_be_made_by_what_is_printed(treadle: Treadle, schema: str) -> 
 def test_every_table_is_open_to_those_who_need_it(treadle: Treadle, schema: str) -> None:
     """A new table wants its line in roles.sql."""
     assert treadle("db", "migrate").code == 0
-    execute(treadle("db", "roles").out)
+    make_roles(treadle("db", "roles").out)
     found = execute(
         "select relname, has_table_privilege('treadle_worker', oid, 'insert') from pg_class "
         f"where relkind = 'r' and relnamespace = '{schema}'::regnamespace"
@@ -195,7 +202,7 @@ def test_every_table_is_open_to_those_who_need_it(treadle: Treadle, schema: str)
 
 def test_a_migrator_may_copy_and_migrate(treadle: Treadle, schema: str, url: str) -> None:
     assert treadle("db", "migrate").code == 0
-    execute(treadle("db", "roles").out)
+    make_roles(treadle("db", "roles").out)
     execute(f"create role {schema}_me login in role treadle_migrator")
     mine = os.environ["TREADLE_URL"].replace("postgres@", f"{schema}_me@", 1)
     Store(url).enqueue()

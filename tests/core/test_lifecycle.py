@@ -665,3 +665,9 @@ def test_a_run_that_would_wait_obeys_a_cancel_instead() -> None:
 
 def test_what_was_raised_elsewhere_is_told_by_its_entry() -> None:
     assert str(Elsewhere(ERROR, ("builtins.ValueError",))) == "ValueError: it broke"
+
+
+@pytest.mark.parametrize("outcome", [Snoozed(60.0), Throttled(), Interrupted()], ids=str)
+def test_an_attempt_that_was_never_charged_is_not_given_back(outcome: Any) -> None:
+    """Attempts count from zero: a storage may refuse a row that says otherwise."""
+    assert finish(a_job(attempt=0), outcome, Retry(), 0.5).attempt == 0

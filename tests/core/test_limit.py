@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -302,3 +303,29 @@ def test_the_bucket_of_a_queue_without_a_rate_is_idle_once_it_is_full() -> None:
     assert not limits.is_idle(taken, None, 100.4)
     assert not limits.is_idle(taken, None, 100.9)
     assert limits.is_idle(taken, None, 101.6)
+
+
+@pytest.mark.parametrize(
+    ("damage", "becomes"),
+    [
+        ({}, {}),
+        ({"tokens": -3.0}, {}),
+        ({"capacity": 0}, {"capacity": 1, "tokens": 1.0}),
+        ({"capacity": -(2**31)}, {"capacity": 1, "tokens": 1.0}),
+        ({"capacity": 2**31}, {"capacity": 2**30 - 1}),
+        ({"version": 2**31 - 1}, {"version": 1}),
+        ({"version": -1}, {"version": 1}),
+        ({"tokens": 1.7e308}, {"tokens": 5.0}),
+        ({"tokens": -1.7e308}, {"tokens": -5.0}),
+        *(({"tokens": odd}, {"tokens": 0.0, "at": 0.0, "refill": 1.0}) for odd in (math.nan, math.inf, -math.inf)),
+        *(({"at": odd}, {"tokens": 0.0, "at": 0.0, "refill": 1.0}) for odd in (math.nan, math.inf, 1e300, -1e300)),
+        *(({"refill": odd}, {"tokens": 0.0, "at": 0.0, "refill": 1.0}) for odd in (math.nan, math.inf, 0.0, -1.0)),
+    ],
+    ids=str,
+)
+def test_a_damaged_bucket_becomes_one_that_can_be_computed_with(
+    damage: dict[str, Any], becomes: dict[str, Any]
+) -> None:
+    sound = Bucket(scope="s", capacity=5, refill=2.0, tokens=3.0, at=100.0, version=7)
+    damaged = msgspec.structs.replace(sound, **damage)
+    assert limits.mended(damaged) == msgspec.structs.replace(damaged, **becomes)

@@ -70,6 +70,7 @@ async def test_a_damaged_bucket_harms_no_other(column: str) -> None:
     for scope in ("bad", "good"):
         await storage.save_limit(scope, 5, 1.0)
     admin = await asyncpg.connect(postgres_server.shared_url())
+    await admin.execute(f"alter table {storage.schema_name}.rate_limit drop constraint rate_limit_bounds")
     await admin.execute(f"update {storage.schema_name}.rate_limit set {column} = 'NaN' where scope = 'bad'")
     await admin.close()
     bad, good = await storage.take([Take(scope="bad", want=1), Take(scope="good", want=1)])

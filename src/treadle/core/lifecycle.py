@@ -160,13 +160,13 @@ def finish(job: Job, outcome: Outcome, retry: Retry, chance: float, live: RetryO
             return _wait(job, answer)
         case Snoozed(delay):
             rest = max(delay, SHORTEST_SNOOZE)
-            return _again(job, "snoozed", rest, attempt=job.attempt - 1, snoozes=job.snoozes + 1)
+            return _again(job, "snoozed", rest, attempt=max(0, job.attempt - 1), snoozes=job.snoozes + 1)
         case Throttled(hint):
             cooling = Cooling(job.queue, hint)
-            change = _again(job, "throttled", hint or 1.0, attempt=job.attempt - 1, throttles=job.throttles + 1)
+            change = _again(job, "throttled", hint or 1.0, attempt=max(0, job.attempt - 1), throttles=job.throttles + 1)
             return change if change.to is State.CANCELLED else msgspec.structs.replace(change, cooling=cooling)
         case Interrupted(delay):
-            return _again(job, "released", delay, attempt=job.attempt - 1)
+            return _again(job, "released", delay, attempt=max(0, job.attempt - 1))
         case _:
             assert_never(outcome)
 
@@ -244,7 +244,7 @@ def rescue(job: Job, label: str, live: RetryOverride | None = None, heard: float
 
 def release(job: Job) -> Change:
     """Give a claim back as if it had never been: due now, uncharged."""
-    return _again(job, "released", 0.0, attempt=job.attempt - 1)
+    return _again(job, "released", 0.0, attempt=max(0, job.attempt - 1))
 
 
 def expire(job: Job, chance: float, live: RetryOverride | None = None) -> Change:

@@ -29,6 +29,8 @@ MOST_TOKENS: Final = 1_000_000
 MOST_LEASES: Final = 16
 # Tokens that a sum of fractions may fall short of a whole one.
 DUST: Final = 1e-6
+_MOST: Final = (1 << 30) - 1
+_FARTHEST: Final = 2.5e11  # seconds: within the years that a datetime can have
 # The bucket of a queue's own rate. Nobody else's name may begin so.
 OF_A_QUEUE: Final = "queue:"
 
@@ -83,6 +85,25 @@ class Taken(Struct, frozen=True, kw_only=True, gc=False):
     capacity: int | None = None
     refill: float = math.inf
     problem: Problem | None = None
+
+
+def mended(bucket: Bucket) -> Bucket:
+    """A bucket as it came out of a storage, with what somebody damaged replaced by what can be computed with: a rate
+    that is none is one token a second, and nobody has more tokens, or owes more, than the capacity."""
+    capacity = min(max(bucket.capacity, 1), _MOST)
+    refill, tokens, at = bucket.refill, bucket.tokens, bucket.at
+    if not (0 < refill <= _FARTHEST and abs(at) <= _FARTHEST and math.isfinite(tokens)):
+        refill, tokens, at = 1.0, 0.0, 0.0
+    elif capacity == bucket.capacity and 0 <= bucket.version < _MOST and abs(tokens) <= capacity:
+        return bucket
+    return msgspec.structs.replace(
+        bucket,
+        capacity=capacity,
+        refill=refill,
+        tokens=min(max(tokens, -float(capacity)), float(capacity)),
+        at=at,
+        version=bucket.version if 0 <= bucket.version < _MOST else 1,
+    )
 
 
 def fresh(scope: str, capacity: int, refill: float, now: float) -> Bucket:

@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from ...core.job import CLAIMABLE, LIVE, TERMINAL, Change, ErrorEntry, QueueChange, State, cause_of
 from ...ports import Applied
-from . import follow, rows
+from . import bounds, follow, rows
 from .change import apply_one
 from .news import News
 from .sql import call
@@ -227,17 +227,17 @@ def apply_slowly(
         yield "select set_config('lock_timeout', '2000', true)", ()
     for change in changes:
         yield "savepoint treadle_change", ()
-        answers.append((yield from _apply_apart(change, time, news)))
+        answers.append((yield from apply_apart(change, time, news)))
         yield "release savepoint treadle_change", ()
     if not within:
         yield COMMIT
     return answers
 
 
-def _apply_apart(
+def apply_apart(
     change: Change | QueueChange, time: tuple[float | None, float | None, str], news: News
 ) -> Talk[Applied | None]:
-    """One Change, of which nothing is left behind if it fails."""
+    """One Change, of which nothing is left behind if it fails; after `savepoint treadle_change`."""
     try:
         return (yield from apply_one(change, time, news))
     except (BadValue, OverflowError, Taken) as error:
@@ -245,11 +245,23 @@ def _apply_apart(
         if isinstance(error, Taken):
             return None
         refused = Applied(False, error=str(error))
-    if not isinstance(change, Change) or change.to not in LIVE:
-        return refused
-    # Its unique key may have been free when we looked, and taken when we wrote: a second look says who has it now.
+    # Its unique key may have been free when we looked, and taken when we wrote: a second look says who has it now. Or
+    # what it writes is in order, and the row is not: a constraint tests all of it.
     try:
+        mended = yield from _mend(change)
+        if not mended and not (isinstance(change, Change) and change.to in LIVE):
+            return refused
         return (yield from apply_one(change, time, news))
     except (BadValue, OverflowError, Taken):
         yield "rollback to savepoint treadle_change", ()
         return refused
+
+
+def _mend(change: Change | QueueChange) -> Talk[bool]:
+    """Put right what the Change is to be written to; whether anything was wrong."""
+    if isinstance(change, QueueChange):
+        return (yield from bounds.mend_queue(change.name))
+    mended = rows.is_id(change.id) and (yield from bounds.mend(change.id))
+    if change.cooling is not None:
+        mended = (yield from bounds.mend_queue(change.cooling.queue)) or mended
+    return mended

@@ -53,7 +53,7 @@ def see(card: PodCard, now: float | None) -> Talk[None]:
 
 def see_again(card: str, at: float) -> Talk[None]:
     """A pod goes: it was there until then. Its words are not heard again, a newer pod's may have come since."""
-    known = [found for about in rows.card_of(card).about if (found := catalog.parts(about)) is not None]
+    known = [found for about in rows.card_of("", card).about if (found := catalog.parts(about)) is not None]
     if known:
         yield _SEE_AGAIN, (at, [kind for kind, _ in known], [name for _, name in known])
 

@@ -15,7 +15,7 @@ from ...core import queue as queueing
 from ...core.job import CLAIMABLE, ENDS_RUN, ERRORS_KEPT, LIVE, TERMINAL, WRITTEN, Change, QueueChange, State, cause_of
 from ...core.queue import Queue
 from ...ports import Applied
-from . import answer_rows, audit, find, history, insert, reports, rows, sql
+from . import answer_rows, audit, bounds, find, history, insert, reports, rows, sql
 from .news import News
 from .talk import Talk
 
@@ -28,9 +28,9 @@ _KNOWN: Final = (
 )
 _FIND_QUEUE: Final = f"select {sql.QUEUE} from treadle.queue where name = $1::text for update"
 # The pod's row is locked: of a beat and a rescue, exactly one wins.
-_DECLARE_LOST: Final = """
-update treadle.pod
-set lost = true
+_DECLARE_LOST: Final = f"""
+update treadle.pod as job
+set lost = true, {bounds.mended("pod")}
 where id = $1::text and not (not lost and not gone and boot = $3::text
     and lease_until > coalesce(to_timestamp($2::float8), clock_timestamp()))
 returning 1
@@ -129,9 +129,9 @@ def _find(id: str, now: float | None) -> Talk[_Row | None]:
 
 def _row_of(found: Any, *, ended: bool) -> _Row:
     now, state, token, finished_token, cancel_wanted, pod, unique_key, error_count, queue, task, kept = found
+    known = _STATES.get(state, State.FAILED)  # as a reader sees it (`rows`)
     return _Row(
-        now, _STATES[state], token, finished_token, cancel_wanted, pod, unique_key, error_count, queue, task, kept,
-        ended,
+        now, known, token, finished_token, cancel_wanted, pod, unique_key, error_count, queue, task, kept, ended
     )  # fmt: skip
 
 

@@ -31,8 +31,11 @@ from msgspec.structs import replace
 
 from ...core import queue as queueing
 from ...core.job import Job, State
+from ...core.names import HIGHEST_PRIORITY, MOST_TAGS
 from ...ports import Claimed, Want
+from ..nearest import AFTER_LAST, FIRST
 from . import rows, sql
+from .bounds import LONGEST, MOST
 from .talk import Row, Talk
 
 CLAIM: Final = sql.call(
@@ -72,7 +75,7 @@ class _Rest(Struct):
     meta: str | None
     reason: str | None
     warning: str | None
-    errors: tuple[tuple[float, str], ...] | None
+    errors: tuple[rows.Entry, ...] | None
 
 
 class _Tail(Struct):
@@ -177,8 +180,9 @@ class Question:
 
 def claim(
     question: Question, pod: str, token: str, time: tuple[float | None, float | None, str]
-) -> Talk[tuple[list[tuple[int, Job]], _Tail | None]]:
-    """Take what is due for a pod, if it is live; jobs with their seq, in the order in which they should start."""
+) -> Talk[tuple[list[tuple[int, Job]], list[str], _Tail | None]]:
+    """Take what is due for a pod, if it is live: jobs with their seq, in the order in which they should start; and the
+    ids of those whose rows turned out to be damaged, which nobody must run."""
     now, steady, boot = time
     queues = [want.queue for want in question.wants]
     answer = yield (
@@ -186,7 +190,7 @@ def claim(
         (now, steady, boot, pod, token, queues, question.rooms, *question.columns, question.merge, question.known),
     )
     if not answer:
-        return [], None
+        return [], [], None
     tail = _as_tail(answer[-1][-1])
     found = answer[:-1]
     # RETURNING promises no order.
@@ -198,26 +202,30 @@ def claim(
     else:
         order = {queue: n for n, queue in enumerate(queues)}
         found.sort(key=lambda row: (order[row[2]], -row[6], row[7], row[0]))
-    return _jobs_of(found, pod, token), tail
+    return (*_jobs_of(found, pod, token), tail)
 
 
-def claimed(jobs: Sequence[Job], wants: Sequence[Want], due: float | None) -> Claimed:
+def claimed(jobs: Sequence[Job], wants: Sequence[Want], due: float | None, damaged: int = 0) -> Claimed:
+    """`damaged` of the places were taken by rows that are ended already: there may be more behind them."""
     taken: dict[str, int] = {}
     for job in jobs:
         taken[job.queue] = taken.get(job.queue, 0) + 1
-    more = any(taken.get(want.queue, 0) >= want.limit for want in wants)
+    more = damaged > 0 or any(taken.get(want.queue, 0) >= want.limit for want in wants)
     return Claimed(jobs, due, more)
 
 
-def recover(pod: str, token: str, now: float | None) -> Talk[list[Job]]:
+def recover(pod: str, token: str, now: float | None) -> Talk[tuple[list[Job], list[str]]]:
+    """The running jobs of one claim, in the order in which they should start; and the ids of those that are damaged."""
     found = yield sql.statement("recover"), (now, pod, token)
-    return [queueing.as_claimed(rows.job_of(row)) for row in found]
+    jobs = [queueing.as_claimed(rows.job_of(row)) for row in found]
+    return [job for job in jobs if _is_sound(job)], [job.id for job in jobs if not _is_sound(job)]
 
 
-def _jobs_of(found: Sequence[Row], pod: str, token: str) -> list[tuple[int, Job]]:
-    """The jobs, with their seq. Those of one claim differ in little: a copy of one, with that changed, costs a third of
-    a new one."""
+def _jobs_of(found: Sequence[Row], pod: str, token: str) -> tuple[list[tuple[int, Job]], list[str]]:
+    """The jobs, with their seq, and the ids of damaged rows. Jobs of one claim differ in little: a copy of one, with
+    that changed, costs a third of a new one."""
     jobs: list[tuple[int, Job]] = []
+    damaged: list[str] = []
     models: dict[tuple[Any, ...], Job] = {}
     for row in found:
         (
@@ -227,13 +235,15 @@ def _jobs_of(found: Sequence[Row], pod: str, token: str) -> list[tuple[int, Job]
         key = (queue, task, format, priority, attempt, max_attempts, timeout, started_at)
         model = models.get(key)
         if model is None:
-            model = models[key] = Job(
+            model = Job(
                 id=id,
                 task=task,
                 queue=queue,
                 state=State.RUNNING,
                 format=format,
                 priority=priority,
+                run_at=run_at,
+                created_at=created_at,
                 attempt=attempt,
                 max_attempts=max_attempts,
                 timeout=timeout,
@@ -242,14 +252,39 @@ def _jobs_of(found: Sequence[Row], pod: str, token: str) -> list[tuple[int, Job]
                 started_at=started_at,
                 deadline=started_at + timeout if timeout else None,
             )
+            if not _is_sound(model):
+                damaged.append(id)
+                continue
+            models[key] = model
         job = replace(model, id=id, args=args, run_at=run_at, created_at=created_at)
-        jobs.append((seq, job if rest is None else _with_rest(job, rest)))
-    return jobs
+        whole = job if rest is None else _with_rest(job, rest)
+        if whole is None or not (FIRST <= created_at < AFTER_LAST and run_at >= FIRST):
+            damaged.append(id)
+        else:
+            jobs.append((seq, whole))
+    return jobs, damaged
 
 
-def _with_rest(job: Job, rest: str) -> Job:
-    more = _as_rest(rest)
-    return replace(
+def _is_sound(job: Job) -> bool:
+    """Whether what the claim answers with is within the bounds; its attempt is counted already."""
+    counts = (job.attempt - 1, job.crashes, job.snoozes, job.throttles, job.error_count)
+    return (
+        0 <= min(counts) <= max(counts) <= MOST
+        and -HIGHEST_PRIORITY <= job.priority <= HIGHEST_PRIORITY
+        and (job.max_attempts is None or 0 <= job.max_attempts <= MOST)
+        and (job.timeout is None or 0 <= job.timeout <= LONGEST)
+        and len(job.tags) <= MOST_TAGS
+        and all(FIRST <= at < AFTER_LAST for at in (job.run_at, job.created_at, job.started_at or 0.0))
+    )
+
+
+def _with_rest(job: Job, rest: str) -> Job | None:
+    """The job with what only some have; None if that is damaged."""
+    try:
+        more = _as_rest(rest)
+    except msgspec.ValidationError:  # a tag that is null, tags in two dimensions
+        return None
+    whole = replace(
         job,
         pinned=more.pinned,
         cancel_wanted=more.cancel_wanted,
@@ -264,3 +299,4 @@ def _with_rest(job: Job, rest: str) -> Job:
         warning=more.warning,
         errors=rows.entries_of(more.errors) if more.errors else (),
     )
+    return whole if _is_sound(whole) else None

@@ -16,9 +16,9 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from ...core.pod import Held, Pod, PodCard, PodStats, Wish
+from ...core.pod import Held, Pod, PodCard, PodStats
 from ...ports import Abandoned, Beaten, RunReport
-from . import catalog, insert, rows, sql
+from . import bounds, catalog, insert, rows, sql
 from .talk import BEGIN, COMMIT, Talk
 
 # now, steady, boot; None: the server's clock.
@@ -29,6 +29,7 @@ FORGET_AFTER: Final = 3600.0
 SMALL_FOR_BEATS: Final = 8 << 20
 SMALL_FOR_SCANS: Final = 64 << 20
 STILL_UNDER_WAY: Final = 30.0
+MOST_TERMS: Final = 1 << 61  # what is beyond was written by somebody else, and could not be counted further
 
 BEAT: Final = sql.call(
     "beat_pod_1",
@@ -50,8 +51,8 @@ set
 _LEAD: Final = f"""
 update treadle.leader
 set
-    term = term + (holder <> $4::text)::int, holder = $4::text, boot = $3::text,
-    until = {STEADY} + $5::float8 * interval '1 second'
+    term = case when term between 0 and {MOST_TERMS} then term + (holder <> $4::text)::int else 1 end,
+    holder = $4::text, boot = $3::text, until = {STEADY} + $5::float8 * interval '1 second'
 where one = (
     select one from treadle.leader
     where
@@ -62,11 +63,13 @@ where one = (
 )
 returning term
 """
+# Not subtracted as instants: one that is infinite, in a row that somebody damaged, would end the statement.
+_LEFT: Final = f"least(greatest(date_part('epoch', lease_until) - date_part('epoch', {STEADY}), -1e11), 1e11)"
 _DROP_SHARES: Final = "delete from treadle.share where pod = $1::text"
 _PODS: Final = f"""
 select
     id, card, date_part('epoch', started_at), date_part('epoch', beat_at),
-    case when boot = $3::text then date_part('epoch', lease_until - {STEADY}) else 0 end, lost,
+    case when boot = $3::text then {_LEFT} else 0 end, lost,
     exists (
         select from treadle.leader as l
         where l.holder = pod.id and l.until > {STEADY} and l.boot = $3::text
@@ -85,10 +88,18 @@ order by n
 # Pods that may have left jobs behind.
 _SUSPECTS: Final = f"""
 select
-    id, card, gone, lease_until + $4::float8 * interval '1 second' < {STEADY} or boot <> $3::text or lost or gone,
+    id, card, gone, lease_until < {STEADY} - $4::float8 * interval '1 second' or boot <> $3::text or lost or gone,
     pg_relation_size('treadle.job') < {SMALL_FOR_SCANS}
 from treadle.pod
 where not {LIVE} and not swept and ($1::float8 is null or true)
+"""
+# Whoever writes a pod's row for it puts right what is beyond its bounds, or the constraint would refuse that.
+_SWEPT: Final = f"update treadle.pod as job set swept = true, {bounds.mended('pod')} where id = any ($1::text[])"
+_MEND: Final = f"""
+update treadle.pod as job
+set {bounds.mended("pod")}
+where id = $1::text and {bounds.is_broken("pod")}
+returning 1
 """
 _ABANDONED: Final = sql.statement("abandoned", sql.ALL_ERRORS)
 _OVERDUE: Final = sql.statement("overdue", sql.ALL_ERRORS)
@@ -97,16 +108,15 @@ _OVERDUE: Final = sql.statement("overdue", sql.ALL_ERRORS)
 class _Answer(Struct):
     now: float
     lost: bool = False
-    held: tuple[tuple[str, str, bool], ...] = ()
+    held: tuple[tuple[str, str | None, bool], ...] = ()
     live_pods: int = 1
     serving: dict[str, int] = {}
     shares: dict[str, int] = {}
-    wish: Wish = "serve"
-    stacks_asked: float | None = None
+    wish: str = "serve"
+    stacks_asked: float | str | None = None  # an instant that is infinite, as JSON has it, is a text
 
 
 _as_answer: Final = msgspec.json.Decoder(_Answer).decode
-_as_stats: Final = msgspec.json.Decoder(PodStats).decode
 _as_shares: Final = msgspec.json.Decoder(dict[str, int]).decode
 
 
@@ -146,14 +156,19 @@ def beat(
         return Beaten(now=answer.now, lost=True)
     return Beaten(
         now=answer.now,
-        held=tuple(Held(*each) for each in answer.held),
+        held=tuple(Held(id, token, wanted) for id, token, wanted in answer.held if token is not None),
         queues=tuple(map(rows.queue_of, queues)),
         live_pods=answer.live_pods,
         serving=answer.serving,
         shares=answer.shares,
-        wish=answer.wish,
-        stacks_asked=answer.stacks_asked,
+        wish=rows.wish_of(answer.wish),
+        stacks_asked=None if isinstance(answer.stacks_asked, str) else answer.stacks_asked,
     )
+
+
+def mend(pod: str) -> Talk[bool]:
+    """Put right what somebody has written into the row of a pod; whether anything was wrong."""
+    return bool((yield _MEND, (pod,)))
 
 
 def sign_off(pod: str, now: float | None) -> Talk[None]:
@@ -201,13 +216,13 @@ def abandoned(limit: int, overdue: float, time: Time, *, thorough: bool, lanes: 
 def _told(row: Sequence[Any], otherwise: str) -> tuple[str, float | None]:
     """The pod's label, and when the pod was last heard of."""
     card, beat_at = row
-    return rows.card_of(card).label if card else otherwise, beat_at
+    return rows.card_of(otherwise, card).label if card else otherwise, beat_at
 
 
 def _sweep(pods: list[str], time: Time) -> Talk[None]:
     """They were looked after and have nothing left: forget those that signed off, and those of long ago."""
     if pods:
-        yield "update treadle.pod set swept = true where id = any ($1::text[])", (pods,)
+        yield _SWEPT, (pods,)
     forgotten = yield (
         f"delete from treadle.pod where swept and (gone or beat_at < {sql.NOW} - $2::float8 * interval '1 second') "
         "returning card, date_part('epoch', beat_at)",
@@ -224,15 +239,15 @@ def pods(time: Time) -> Talk[list[Pod]]:
     found = yield _PODS, time
     return [
         Pod(
-            card=rows.card_of(card),
+            card=rows.card_of(id, card),
             started_at=started_at,
             beat_at=beat_at,
             lease_left=lease_left,
             running=running,
             leader=leader,
             lost=lost,
-            stats=None if stats is None else _as_stats(stats),
-            wish=wish,
+            stats=rows.stats_of(stats),
+            wish=rows.wish_of(wish),
             wish_by=wish_by,
             stacks=stacks,
             stacks_at=stacks_at,
@@ -240,7 +255,7 @@ def pods(time: Time) -> Talk[list[Pod]]:
             shares={} if shares is None else _as_shares(shares),
         )
         for (
-            _id,
+            id,
             card,
             started_at,
             beat_at,

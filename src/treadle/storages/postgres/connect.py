@@ -30,7 +30,8 @@ _driver: Final[Any] = asyncpg
 _log: Final = logging.getLogger("treadle.postgres")
 
 # By the first two characters of SQLSTATE: what a statement may not contain. (57P and 08 are about the connection.)
-_BAD_VALUES: Final = frozenset({"22", "23", "54"})
+# P0: somebody's own trigger refuses it.
+_BAD_VALUES: Final = frozenset({"22", "23", "54", "P0"})
 _REFUSALS: Final = ("28", "3D", "42")  # who we are, which database, what we may do
 _AGAIN: Final = frozenset({"40001", "40P01"})
 _LOST: Final = frozenset({"57P01", "57P02", "57P03", "57P05", "53300", "25006", "25P03", "26000", "42P05"})

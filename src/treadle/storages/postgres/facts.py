@@ -6,7 +6,8 @@ import time
 from typing import Final
 
 from ...ports import Fact
-from . import migrations
+from . import bounds, migrations
+from .cluster import SMALL_FOR_BEATS
 from .roles import Sight
 from .sql import Schema
 from .talk import BEGIN, COMMIT, BadValue, Talk
@@ -54,6 +55,13 @@ where
     and state = 'ready'
 order by run_at, seq limit 100 for update skip locked
 """
+_READABLE: Final = """
+select relname, pg_relation_size(oid)
+from pg_class
+where
+    relnamespace = to_regnamespace($1::text)::oid and relkind in ('r', 'v', 'p')
+    and has_table_privilege(oid, 'select')
+"""
 _INVALID: Final = """
 select c.relname
 from pg_index as i
@@ -69,6 +77,7 @@ def facts(schema: Schema, pooled: bool, listening: bool | None, sight: Sight) ->
     found += yield from _tables(schema)
     if sight == "all":  # to explain a statement, one needs the rights of whoever would run it
         found.append((yield from _plan(schema)))
+        found += yield from _rows(schema)
     found.append((yield from _headroom()))
     found.append((yield from _clock()))
     return found
@@ -182,6 +191,26 @@ def _plan(schema: Schema) -> Talk[Fact]:
     if any("job_lane" in row[0] for row in plan):
         return Fact("claim-plan", "ok", "a claim reads the index job_lane")
     return Fact("claim-plan", "error", "a claim does not use the index job_lane", "see whether it is there; analyze")
+
+
+def _rows(schema: Schema) -> Talk[list[Fact]]:
+    """Rows beyond their bounds, in the tables that the caller may read."""
+    tables = yield _READABLE, (f'"{schema.name}"',)
+    small = {name: size < SMALL_FOR_BEATS for name, size in tables}
+    found = yield from bounds.flaws(small)
+    facts: list[Fact] = []
+    jobs = [flaw for flaw in found if flaw[0] not in bounds.KEYS]
+    others = [flaw for flaw in found if flaw[0] in bounds.KEYS]
+    for table, key, queue, task, what in jobs[: bounds.MOST_NAMED] + others[: bounds.MOST_NAMED]:
+        if table not in bounds.KEYS:
+            text = f"the row of job {key} (queue {queue}, task {task}) is damaged: {what}"
+            facts.append(Fact("job-row", "error", text, f"treadle jobs delete {key}; find out who else writes to it"))
+        else:
+            name = bounds.KEYS[table]
+            text = f"the table {table} has a damaged row ({name} {key}): {what}"
+            remedy = f"find out who else writes to {schema.name}.{table}, then mend or delete the row"
+            facts.append(Fact("row", "error", text, remedy))
+    return facts
 
 
 def _headroom() -> Talk[Fact]:

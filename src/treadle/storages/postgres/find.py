@@ -29,6 +29,7 @@ STRETCH: Final = 10_000
 MOST_LOOKED_AT: Final = 100_000
 LONGEST: Final = 1.0
 A_FEW: Final = 1_000  # are looked at however long that takes: a busy machine must not hide them
+RUN_AT: Final = 8  # its place in a row; a Job has it only as far as a datetime goes
 NEWEST: Final = "ffffffff-ffff-ffff-ffff-ffffffffffff"
 _OLDEST: Final = "00000000-0000-0000-0000-000000000000"
 _EDGE: Final = """
@@ -287,15 +288,17 @@ def _soonest(query: Query, parts: Terms, now: float) -> Talk[Page]:
     pieces: list[str] = []
     if parts.states & LIVE:
         pieces.append(
-            f"(select {_JOB}, job.run_at as at from treadle.lane as lane cross join lateral (select job.* from "
-            "treadle.job as job where job.queue = lane.queue and job.priority = lane.priority "
+            f"(select {_JOB}, date_part('epoch', job.run_at) as at from treadle.lane as lane "
+            "cross join lateral (select job.* from treadle.job as job "
+            "where job.queue = lane.queue and job.priority = lane.priority "
             f"and (job.run_at, job.seq) > {after} and {terms.live(condition)} order by job.run_at, job.seq "
             f"limit {limit}) as job order by job.run_at, job.seq limit {limit})"
         )
     if parts.states & terms.ENDED:
         pieces.append(
-            f"(select {_HISTORY}, job.run_at as at from (select * from treadle.job_history order by id desc "
-            f"limit {MOST_LOOKED_AT}) as job where (job.run_at, job.seq) > {after} and {terms.ended(condition)} "
+            f"(select {_HISTORY}, date_part('epoch', job.run_at) as at "
+            f"from (select * from treadle.job_history order by id desc limit {MOST_LOOKED_AT}) as job "
+            f"where (job.run_at, job.seq) > {after} and {terms.ended(condition)} "
             f"order by job.run_at, job.seq limit {limit})"
         )
     if not pieces:
@@ -307,6 +310,6 @@ def _soonest(query: Query, parts: Terms, now: float) -> Talk[Page]:
     more = len(page) > query.limit
     return Page(
         jobs=[job for _, job in shown],
-        next=f"{shown[-1][1].run_at!r}/{shown[-1][0][0]}" if more else None,
+        next=f"{shown[-1][0][RUN_AT]!r}/{shown[-1][0][0]}" if more else None,
         newest_only=MOST_LOOKED_AT if parts.rest.terms and len(found) >= limit else None,
     )

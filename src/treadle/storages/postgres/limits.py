@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
@@ -50,7 +49,7 @@ where b.scope = n.scope
 _FORGET: Final = "delete from treadle.rate_limit where scope = $1::text and at = $2::float8 returning 1"
 _STEADY: Final = "coalesce(to_timestamp($1::float8), clock_timestamp())"
 _OVER: Final = f"(until <= {_STEADY} or boot <> $2::text)"
-_SEEN: Final = f"name, owner, fence, date_part('epoch', until - {_STEADY})"
+_SEEN: Final = f"name, owner, fence, least(date_part('epoch', until) - date_part('epoch', {_STEADY}), 1e11)"
 # The fence is drawn by the update that takes the row: the holders of one lock have theirs in order.
 _SEIZE: Final = f"""
 update treadle.named_lock
@@ -275,9 +274,9 @@ def _bucket_of(row: Row) -> Bucket:
         held = _as_leases(leases)
     except msgspec.MsgspecError:
         held = ()
-    if not (math.isfinite(tokens) and math.isfinite(at) and 0 < refill < math.inf):  # somebody has damaged it
-        tokens, at, refill = 0.0, 0.0, 1.0
-    return Bucket(scope=scope, version=version, capacity=capacity, refill=refill, tokens=tokens, at=at, leases=held)
+    return limiting.mended(
+        Bucket(scope=scope, version=version, capacity=capacity, refill=refill, tokens=tokens, at=at, leases=held)
+    )
 
 
 # Locks ---------------------------------------------------------------------------------------------------------------

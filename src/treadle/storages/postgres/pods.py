@@ -47,7 +47,8 @@ where share.share <> excluded.share
 """
 # No index is in the order of tasks. What nobody claims is passed by everything else and ends up at the heads.
 _DUE: Final = f"""
-select l.queue, s.task, least(count(*), {MOST_COUNTED}), date_part('epoch', {sql.NOW} - min(s.run_at))
+select l.queue, s.task, least(count(*), {MOST_COUNTED}),
+    least(date_part('epoch', {sql.NOW}) - date_part('epoch', min(s.run_at)), 1e11)
 from treadle.lane as l
 cross join lateral (
     select j.task, j.state, j.run_at

@@ -1,9 +1,9 @@
 """What the login of a storage may read, and how its statements are written then.
 
 Roles (sql/roles.sql) are the database's: an enqueuer has no rights on tables and looks up single jobs by functions; a
-viewer reads views that leave out what jobs carry (sql/0017_roles.sql). The verbs know nothing of that. Each statement
-is written for the tables, and a login that may not read them has it rewritten on its way: the viewer's views have the
-columns of their tables, and the enqueuer's functions those of the few statements that look up by id.
+viewer reads views that leave out what jobs carry (sql/0017_security.sql). The verbs know nothing of that. Each
+statement is written for the tables, and a login that may not read them has it rewritten on its way: the viewer's views
+have the columns of their tables, and the enqueuer's functions those of the few statements that look up by id.
 
 A statement that is denied means that grants are not what they were when the storage was opened, or that the verb is not
 for this login at all. So what may be read is looked up again, once, before the caller is told.

@@ -4,45 +4,56 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from ...core import settings
 from ...core.job import ErrorEntry, Job, NewJob, State
-from ...core.pod import PodCard
+from ...core.pod import PodCard, PodStats, Wish
 from ...core.queue import Queue
+from ..nearest import countable, maybe_within, within
 from .talk import Row
 
+UNKNOWN_STATE: Final = "its row in the database is damaged: its state is {!r}, which no version of Treadle writes"
+_MOST: Final = 1_000_000_000  # within the bounds, with room to count on
 _STATES: Final[dict[str, State]] = {state.value: state for state in State}
 _as_entry: Final = msgspec.json.Decoder(ErrorEntry).decode
-_as_entries: Final = msgspec.json.Decoder(tuple[tuple[float, str], ...]).decode
+# When an entry was written, and its text. An instant that is infinite, as JSON has it, is a text.
+Entry: TypeAlias = tuple[float | str, str]
+_as_entries: Final = msgspec.json.Decoder(tuple[Entry, ...]).decode
 _as_card: Final = msgspec.json.Decoder(PodCard).decode
+_as_stats: Final = msgspec.json.Decoder(PodStats).decode
+_WISHES: Final[dict[str, Wish]] = {"quiet": "quiet", "stop": "stop"}
 _to_json: Final = msgspec.json.Encoder().encode
 
 
 def job_of(row: Row) -> Job:
-    """The Job in a row of sql.JOB or sql.HISTORY."""
+    """The Job in a row of sql.JOB or sql.HISTORY. One that holds what no code of ours can have written (see `bounds`)
+    is read all the same: a state that is none of ours as failed, so that it can be seen, removed and revived."""
     (
         _seq, id, task, queue, state, args, format, priority, run_at, created_at, attempt, max_attempts, timeout,
         pinned, tags, meta, reason, unique_key, pod, slot, token, started_at, deadline, finished_at, crashes, snoozes,
         throttles, cancel_wanted, result, warning, kept, error_count, errors,
     ) = row  # fmt: skip
+    known = _STATES.get(state)
+    if known is None:
+        warning = UNKNOWN_STATE.format(state[:40])
     return Job(
         id=id,
         task=task,
         queue=queue,
-        state=_STATES[state],
+        state=known or State.FAILED,
         args=args,
         format=format,
         priority=priority,
-        run_at=run_at,
-        created_at=created_at,
-        attempt=attempt,
+        run_at=within(run_at),
+        created_at=within(created_at),
+        attempt=countable(attempt, 0, _MOST),
         max_attempts=max_attempts,
         timeout=timeout,
         pinned=pinned,
-        tags=tuple(tags) if tags else (),
+        tags=tuple(tag for tag in tags if isinstance(tag, str)) if tags else (),
         meta=meta,
         reason=reason,
         unique_key=unique_key,
@@ -50,27 +61,27 @@ def job_of(row: Row) -> Job:
         pod=pod,
         slot=slot,
         token=token,
-        started_at=started_at,
-        deadline=deadline,
-        finished_at=finished_at,
-        crashes=crashes,
-        snoozes=snoozes,
-        throttles=throttles,
+        started_at=maybe_within(started_at),
+        deadline=maybe_within(deadline),
+        finished_at=maybe_within(finished_at),
+        crashes=countable(crashes, 0, _MOST),
+        snoozes=countable(snoozes, 0, _MOST),
+        throttles=countable(throttles, 0, _MOST),
         cancel_wanted=cancel_wanted,
         result=result,
         warning=warning,
-        error_count=error_count,
+        error_count=countable(error_count, 0, _MOST),
         errors=entries_of(_as_entries(errors)) if errors else (),
     )
 
 
-def entries_of(found: Iterable[tuple[float, str]]) -> tuple[ErrorEntry, ...]:
+def entries_of(found: Iterable[Entry]) -> tuple[ErrorEntry, ...]:
     return tuple(_entry_of(ended_at, text) for ended_at, text in found)
 
 
-def _entry_of(ended_at: float, text: str) -> ErrorEntry:
+def _entry_of(ended_at: float | str, text: str) -> ErrorEntry:
     try:
-        return msgspec.structs.replace(_as_entry(text), ended_at=ended_at)
+        return msgspec.structs.replace(_as_entry(text), ended_at=None if isinstance(ended_at, str) else ended_at)
     except (msgspec.DecodeError, TypeError):
         return ErrorEntry(attempt=0, kind="error", message="this entry of the history cannot be read")
 
@@ -88,8 +99,23 @@ def card_text(card: PodCard) -> str:
     return json_text(card)
 
 
-def card_of(text: str) -> PodCard:
-    return _as_card(text)
+def card_of(id: str, text: str) -> PodCard:
+    """The card of a pod. One that cannot be read still has its id: by that its jobs are rescued."""
+    try:
+        return msgspec.structs.replace(_as_card(text), id=id)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return PodCard(id=id, label=id, host="?", pid=0, version="?", queues={}, tasks=(), lease=0.0)
+
+
+def stats_of(text: str | None) -> PodStats | None:
+    try:
+        return None if text is None else _as_stats(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def wish_of(text: str) -> Wish:
+    return _WISHES.get(text, "serve")
 
 
 def queue_of(row: Row) -> Queue:

@@ -35,6 +35,7 @@ from ...ports import (
     Want,
 )
 from . import apply, borrow, claim, cluster, counts, facts, find, insert, migrations, roles, sql, tally, transact
+from . import damaged as ending
 from .answers import PostgresAnswers
 from .borrow import BorrowedAsync, BorrowedConnection, Lender
 from .catalog import Catalog
@@ -63,6 +64,8 @@ MIGRATION_DEADLINE: Final = 600.0
 THOROUGH_EVERY: Final = 600.0
 LANES_EVERY: Final = 60.0
 SUSPECT_FOR: Final = 60.0
+REFUSED_EVERY: Final = 60.0
+MOST_TRIES: Final = 20  # of a claim that meets damaged rows: each ends up to 500 of them
 
 
 class PostgresStorage(
@@ -113,6 +116,7 @@ class PostgresStorage(
         self._lanes = Lanes()
         self._tally: Final = tally.Tally()
         self._ensured: set[tuple[str, int]] = set()
+        self._refused: dict[str, float] = {}  # queues that could not be claimed from → when that was last logged
         self._suspects: dict[str, float] = {}  # tokens of claims that were not answered → when
         self._lender = Lender(self._schema, self._time, self._tell, self._new_lanes)
         self._thorough_at = -THOROUGH_EVERY
@@ -238,33 +242,87 @@ class PostgresStorage(
 
     async def claim(self, pod: str, token: str, wants: Sequence[Want]) -> Claimed:
         desk = self._desks.mine()
-        now, steady, boot = self._time()
+        moment = now, steady, boot = self._time()
         wants = [want for want in wants if want.limit > 0 and any(lane.limit > 0 for lane in want.lanes)]
         if not wants:
             return Claimed(())
+        names = [want.queue for want in wants]
+        tried = 0
         try:
             while True:
                 question = Question(wants, self._lanes, sweep=self._lanes.is_sweep_due(time.monotonic()))
-                found, tail = await desk.claim.run(
-                    lambda asked=question: claim.claim(asked, pod, token, (now, steady, boot)),  # type: ignore[misc]
-                    repeat=False,
-                )
+                try:
+                    found, damaged, tail = await desk.claim.run(
+                        lambda asked=question: claim.claim(asked, pod, token, (now, steady, boot)),  # type: ignore[misc]
+                        repeat=False,
+                    )
+                except BadValue:
+                    # A row is damaged, and the statement fails as a whole.
+                    tried += 1
+                    if tried <= MOST_TRIES and await self._end_damaged(
+                        lambda news: ending.end_due(names, moment, news)
+                    ):
+                        continue
+                    if len(wants) == 1:
+                        raise
+                    return await self._claim_apart(pod, token, wants)
+                if damaged:
+                    await self._end_claimed(damaged, token)
                 if tail is None:
                     return Claimed(())
                 if tail.lanes is not None:  # somebody has used a new priority
-                    self._lanes.note(tail.lanes, [want.queue for want in wants])
+                    self._lanes.note(tail.lanes, names)
                     continue
                 if question.sweep:
                     self._lanes.swept(tail.scan, time.monotonic(), len(found), question.lanes)
                 self._lanes.claimed(question.keys(found) if self._lanes.slow else (), tail.now)
-                return claim.claimed([job for _, job in found], wants, tail.due)
+                return claim.claimed([job for _, job in found], wants, tail.due, len(damaged))
         except BaseException:
             self._suspects[token] = time.monotonic()
             raise
 
+    async def _claim_apart(self, pod: str, token: str, wants: Sequence[Want]) -> Claimed:
+        """Claim queue by queue: a row that can neither be claimed nor ended, because a trigger or constraint of
+        somebody's own refuses it, holds up its own queue and no other."""
+        answers: list[Claimed] = []
+        refused: list[tuple[str, BadValue]] = []
+        for want in wants:
+            try:
+                answers.append(await self.claim(pod, token, [want]))
+            except BadValue as error:
+                refused.append((want.queue, error))
+        if not answers:
+            raise refused[0][1]
+        for queue, why in refused:
+            if time.monotonic() - self._refused.get(queue, -REFUSED_EVERY) >= REFUSED_EVERY:
+                self._refused[queue] = time.monotonic()
+                ending.log.error("queue %s cannot be claimed from: %s", queue, why)
+        due = [answer.next_due for answer in answers if answer.next_due is not None]
+        jobs = [job for answer in answers for job in answer.jobs]
+        return Claimed(jobs, min(due, default=None), any(answer.more for answer in answers))
+
     async def recover(self, pod: str, token: str) -> Sequence[Job]:
-        now = self._now()
-        return await self._read(lambda: claim.recover(pod, token, now))
+        moment = self._time()
+        jobs, damaged = await self._read(lambda: claim.recover(pod, token, moment[0]))
+        if damaged:
+            await self._end_claimed(damaged, token)
+        return jobs
+
+    async def _end_claimed(self, ids: Sequence[str], token: str) -> None:
+        moment = self._time()
+        await self._end_damaged(lambda news: ending.end_claimed(ids, token, moment, news))
+
+    async def _end_damaged(self, make: Callable[[News], Talk[int]]) -> int:
+        """End jobs whose rows are damaged, beside the claim; how many there were."""
+        told: list[News] = []
+
+        def begin() -> Talk[int]:
+            told[:] = [News()]
+            return make(told[0])
+
+        number = await self._desks.mine().slow.run(begin)
+        self._tell(told[0])
+        return number
 
     async def apply(self, changes: Sequence[Change | QueueChange]) -> Sequence[Applied]:
         desk = self._desks.mine()
@@ -327,9 +385,17 @@ class PostgresStorage(
         moment = self._time()
         suspects = self._still_suspect()
         # On the Heart's loop nobody else writes, and this line is never closed for want of use.
-        return await self._desks.mine().write.run(
-            lambda: cluster.beat(pod, lease, runs, moment, renew=renew, suspects=suspects, stats=stats, stacks=stacks)
-        )
+        line = self._desks.mine().write
+
+        def make() -> Talk[Beaten]:
+            return cluster.beat(pod, lease, runs, moment, renew=renew, suspects=suspects, stats=stats, stacks=stacks)
+
+        try:
+            return await line.run(make)
+        except BadValue:
+            if not await line.run(lambda: cluster.mend(pod)):
+                raise
+            return await line.run(make)
 
     def _still_suspect(self) -> list[str]:
         """Claims that were not answered may still be carried out: for a minute, the beat looks for them everywhere."""

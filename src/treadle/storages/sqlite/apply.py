@@ -222,8 +222,10 @@ def _change(db: Database, change: Change, clock: Clock, now: float, news: News) 
 
 def _row_of(found: rows.RowTuple) -> _Row:
     seq, state, token, finished_token, cancel_wanted, pod, unique_key, error_count, queue, tags, kept = found
+    # What is no number is none (as in `rows`): else a rescue would be refused for a cancel that nobody sees.
+    wanted = isinstance(cancel_wanted, int) and cancel_wanted != 0
     return _Row(
-        seq, _STATES.get(state), token, finished_token, bool(cancel_wanted), pod, unique_key, error_count, queue, tags,
+        seq, _STATES.get(state, State.FAILED), token, finished_token, wanted, pod, unique_key, error_count, queue, tags,
         kept,
     )  # fmt: skip
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from ...core.file_trust import is_shared
 from ...ports import Fact
-from . import files, migrations
+from . import bounds, files, migrations
 from .checkpoints import BIG
 from .rows import Database
-from .sql import statement
 
 
 def facts(db: Database, path: str, synchronous: str) -> list[Fact]:
@@ -128,12 +127,15 @@ def _schema(db: Database) -> Iterator[Fact]:
 
 
 def _rows(db: Database) -> Iterator[Fact]:
-    """Rows that somebody else wrote or damaged, among the newest: they are passed over wherever jobs are read."""
-    odd = db.execute(statement("odd_row")).fetchone()
-    if odd is not None:
-        yield Fact(
-            "job-row",
-            "error",
-            f"the row of job {odd[0]} cannot be read (state {odd[1]!r})",
-            "find out who else writes to the table, then mend or remove the row",
-        )
+    """Rows that somebody else wrote or damaged: they are passed over wherever jobs are read, or ended where they would
+    be claimed."""
+    found = bounds.flaws(db)
+    jobs = [flaw for flaw in found if flaw[0] not in bounds.KEYS]
+    others = [flaw for flaw in found if flaw[0] in bounds.KEYS]
+    for table, key, queue, task, what in jobs[: bounds.MOST_NAMED] + others[: bounds.MOST_NAMED]:
+        if table not in bounds.KEYS:
+            text = f"the row of job {key} (queue {queue}, task {task}) is damaged: {what}"
+            yield Fact("job-row", "error", text, f"treadle jobs delete {key}; find out who else writes to it")
+        else:
+            text = f"the table treadle_{table} has a damaged row ({bounds.KEYS[table]} {key}): {what}"
+            yield Fact("row", "error", text, "find out who else writes to the file, then mend or delete the row")

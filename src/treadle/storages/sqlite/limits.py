@@ -182,7 +182,9 @@ def _bucket_of(row: rows.RowTuple) -> Bucket | None:
     except (msgspec.MsgspecError, TypeError):
         held = ()
     version = version if isinstance(version, int) else 1
-    return Bucket(scope=scope, version=version, capacity=capacity, refill=refill, tokens=tokens, at=at, leases=held)
+    return limiting.mended(
+        Bucket(scope=scope, version=version, capacity=capacity, refill=refill, tokens=tokens, at=at, leases=held)
+    )
 
 
 def _save(db: Database, bucket: Bucket) -> None:

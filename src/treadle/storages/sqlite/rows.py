@@ -18,6 +18,7 @@ from ...core import settings
 from ...core.job import ErrorEntry, Job, State
 from ...core.pod import PodCard, PodStats, Wish
 from ...core.queue import Queue
+from ..nearest import countable, maybe_within, within
 from .sql import JOB_COLUMNS, QUEUE_COLUMNS
 
 RowTuple: TypeAlias = tuple[Any, ...]
@@ -29,6 +30,7 @@ class Database(Protocol):
     def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> sqlite3.Cursor: ...
 
 
+_MOST: Final = 1 << 31  # what is there or beyond is not run (`take`)
 _STATES: Final[dict[str, State]] = {state.value: state for state in State}
 _as_tags: Final = msgspec.json.Decoder(tuple[str, ...]).decode
 _as_entry: Final = msgspec.json.Decoder(ErrorEntry).decode
@@ -117,9 +119,11 @@ def is_sound(row: RowTuple) -> bool:
 
 
 def job_of(row: RowTuple, now: float, errors: tuple[ErrorEntry, ...] = ()) -> Job | None:
-    """The Job in a row of JOB_COLUMNS, as a reader sees it; None if it has no state of ours, or no name to ask by."""
+    """The Job in a row of JOB_COLUMNS, as a reader sees it; None if it has no name to ask by. A state that is none of
+    ours is read as failed, so that the job can be seen, removed and revived."""
+    state = _STATES.get(row[_STATE]) if isinstance(row[_STATE], str) else None
     if not _JOB.fits(row):
-        if not isinstance(row[_ID], str) or not isinstance(row[_STATE], str):
+        if not isinstance(row[_ID], str):
             return None
         row = _JOB.mended(row)
     (
@@ -127,9 +131,11 @@ def job_of(row: RowTuple, now: float, errors: tuple[ErrorEntry, ...] = ()) -> Jo
         pinned, tags, meta, reason, unique_key, pod, slot, token, started_at, deadline, finished_at, crashes, snoozes,
         throttles, cancel_wanted, result, warning, kept, error_count,
     ) = row  # fmt: skip
-    state = _STATES.get(state_text)
     if state is None:
-        return None
+        state = State.FAILED
+        warning = (
+            f"its row in the database is damaged: its state is {state_text[:40]!r}, which no version of Treadle writes"
+        )
     if state is State.READY and run_at > now:
         state = State.SCHEDULED
     return Job(
@@ -140,9 +146,9 @@ def job_of(row: RowTuple, now: float, errors: tuple[ErrorEntry, ...] = ()) -> Jo
         args=args,
         format=format,
         priority=priority,
-        run_at=run_at,
-        created_at=created_at,
-        attempt=attempt,
+        run_at=within(run_at),
+        created_at=within(created_at),
+        attempt=countable(attempt, -_MOST, _MOST),
         max_attempts=max_attempts,
         timeout=timeout,
         pinned=bool(pinned),
@@ -154,16 +160,16 @@ def job_of(row: RowTuple, now: float, errors: tuple[ErrorEntry, ...] = ()) -> Jo
         pod=pod,
         slot=slot,
         token=token,
-        started_at=started_at,
-        deadline=deadline,
-        finished_at=finished_at,
-        crashes=crashes,
-        snoozes=snoozes,
-        throttles=throttles,
+        started_at=maybe_within(started_at),
+        deadline=maybe_within(deadline),
+        finished_at=maybe_within(finished_at),
+        crashes=countable(crashes, -_MOST, _MOST),
+        snoozes=countable(snoozes, -_MOST, _MOST),
+        throttles=countable(throttles, -_MOST, _MOST),
         cancel_wanted=bool(cancel_wanted),
         result=result,
         warning=warning,
-        error_count=error_count,
+        error_count=countable(error_count, -_MOST, _MOST),
         errors=errors,
     )
 

@@ -15,7 +15,7 @@ where
     and (
         pod.id is null or pod.lost or pod.gone or pod.boot <> $3::text
         or pod.lease_until <= coalesce(to_timestamp($2::float8), clock_timestamp())
-        or job.deadline + $4::float8 * interval '1 second' < {now}
+        or job.deadline < {now} - $4::float8 * interval '1 second'
     )
 order by job.seq
 limit $5::int
