@@ -44,6 +44,7 @@ CODES = {
     "ResultNotKept": 1,
     "ResultTimeout": 1,
     "StorageUnavailable": 5,
+    "StorageDenied": 78,
     "StorageTimeout": 5,
     "SchemaTooOld": 78,
     "SchemaTooNew": 78,

@@ -130,7 +130,7 @@ def test_a_server_without_room_for_connections_costs_no_lease(stage: PostgresSta
     running = stage.act("gate", gate="go", count=3)
     stage.wait(stage.began(*running), "jobs run")
     # The pod itself beats once, when it joins, on the connection over which it then says that it leads.
-    stage.wait(lambda: stage.sessions(query="term = term +") and _hearts(stage), "the Heart has a connection")
+    stage.wait(lambda: stage.sessions(query="term = case") and _hearts(stage), "the Heart has a connection")
     with Hogs(stage) as hogs:
         hearts = _hearts(stage)
         assert len(hearts) == 1

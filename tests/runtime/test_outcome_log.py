@@ -121,10 +121,13 @@ async def test_throttles_cancels_and_snoozes_are_told(world: World, caplog: pyte
 
 
 async def test_a_rescue_is_told_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    card = PodCard(id="dead", label="web-1", host="h", pid=1, version="", queues={"default": 1}, tasks=(), lease=0.001)
-    await world.storage.register(card)
+    card = PodCard(id="dead", label="web-1", host="h", pid=1, version="", queues={"default": 1}, tasks=(), lease=0.01)
     job = await world.enqueue(world.act, "return")
-    await world.storage.claim("dead", "t", (Want("default", 1, (Lane(frozenset({"act"}), 1),)),))
+    wanted = (Want("default", 1, (Lane(frozenset({"act"}), 1),)),)
+    await world.storage.register(card)
+    while not (await world.storage.claim(card.id, "t", wanted)).jobs:  # its lease was over before the claim
+        card = replace(card, id=f"{card.id}-again")
+        await world.storage.register(card)
     async with world.pod():
         await world.wait_for(job, State.SUCCEEDED)
     (record,) = lines(caplog)

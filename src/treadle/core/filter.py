@@ -45,7 +45,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
-from . import duration, redact
+from . import duration
 from .errors import FilterError
 from .job import POISON_CRASHES, State
 from .names import suggest
@@ -517,6 +517,8 @@ def _holds(key: str, value: Value, row: Row, now: float) -> bool:
 
 def _as_shown(row: Row) -> Row:
     """The row with masked texts. The type of an error is shown as it is: only its message is masked."""
+    from . import redact  # its patterns take a millisecond to make, and nobody who only enqueues needs them
+
     kind, colon, message = (row.error_text or "").partition(": ")
     return msgspec.structs.replace(
         row,
@@ -617,7 +619,11 @@ def _items(key: str, row: Row) -> Sequence[object]:
         found = _below(found[0], step) if found else found
     if found and isinstance(found[0], list):
         found = cast("Sequence[object]", found[0])
-    return [redact.text(item) if isinstance(item, str) else item for item in found] if row.masked else found
+    if not row.masked:
+        return found
+    from . import redact
+
+    return [redact.text(item) if isinstance(item, str) else item for item in found]
 
 
 def _below(value: object, step: str) -> Sequence[object]:
