@@ -4,9 +4,12 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from msgspec import structs
+
 from treadle.core import attention
-from treadle.core.attention import Evidence, Item, bounded, find
+from treadle.core.attention import Cause, Evidence, Item, bounded, find
 from treadle.core.fact import Fact
+from treadle.core.failing import Failing, Runs
 from treadle.core.job import ErrorEntry, Job, State
 from treadle.core.pod import Pod, PodCard
 from treadle.core.queue import Queue, QueueStats
@@ -72,20 +75,40 @@ def test_a_remedy_in_words_is_no_command() -> None:
     assert (item.subject, item.filter) == ("x", "state:ready queue:mail task:t")
 
 
-def test_many_bad_ends_are_told_and_few_runs_say_nothing() -> None:
-    assert only(outcomes={"succeeded": 90, "failed": 4, "retried": 6}).kind == "failing"
-    assert kinds(outcomes={"succeeded": 99, "failed": 1}) == []
-    assert kinds(outcomes={"failed": attention.FEW_RUNS - 1}) == []
+def fails(queue: str = "mail", task: str = "pay", **given: Any) -> Failing:
+    fields: dict[str, Any] = {"runs": Runs(857, 860), "over": 300.0, "usual": 0.0} | given
+    return Failing(queue=queue, task=task, **fields)
 
 
-def test_runs_of_muted_causes_do_not_count() -> None:
-    outcomes = {"succeeded": 90, "failed": 4, "retried": 6}
-    assert kinds(outcomes=outcomes, muted={"failed": 4, "retried": 3}) == []
-    item = only(outcomes=outcomes, muted={"failed": 4})
-    assert "6 of 96 runs" in item.text and "4 of muted causes not counted" in item.text
-    # More than there were (the two are not read at one instant) is no more than all of them.
-    assert kinds(outcomes=outcomes, muted={"failed": 99, "retried": 99}) == []
-    assert kinds(outcomes={"failed": 19, "succeeded": 2}, muted={"failed": 2}) == []  # few are left to judge by
+def test_a_task_that_fails_is_named_with_its_cause_and_where_to_look() -> None:
+    item = only(failing=[fails()])
+    assert item.text == "task pay in queue mail fails: 857 of 860 runs in the last 5m (100 %)"
+    assert (item.level, item.page, item.filter) == ("error", "failures", "")
+    assert item.remedy == "treadle jobs failures --queue mail --task pay"
+    cause = Cause(cause="pay:Declined:shop:pay", type="Declined", place="shop:pay", retrying=True)
+    told = only(failing=[fails(usual=0.02, muted=3)], causes={("mail", "pay"): cause})
+    assert told.text.endswith("(100 %, usually 2 %), mostly Declined in shop:pay; 3 of muted causes not counted")
+    assert told.filter == "is:retrying queue:mail task:pay"
+    given_up = structs.replace(cause, retrying=False, place="")
+    told = only(failing=[fails()], causes={("mail", "pay"): given_up})
+    assert told.text.endswith("mostly Declined")
+    assert told.filter == 'state:failed cause:"pay:Declined:shop:pay"'
+
+
+def test_a_queue_that_fails_is_named_without_a_task() -> None:
+    cause = Cause(cause="pay:Declined:", type="Declined", place="", retrying=True)
+    item = only(failing=[fails(task="")], causes={("mail", ""): cause})
+    assert item.text.startswith("queue mail fails: ")
+    assert (item.remedy, item.filter) == ("treadle jobs failures --queue mail", "is:retrying queue:mail")
+
+
+def test_ten_that_fail_are_told_and_the_others_counted() -> None:
+    many = [fails(task=f"task{n}") for n in range(attention.MOST_FAILING + 2)]
+    items = find(Evidence(now=NOW, failing=many))
+    assert len(items) == attention.MOST_FAILING + 1
+    assert items[-1].text == "2 more tasks or queues fail more than usual"
+    assert len({(item.kind, item.subject) for item in items}) == len(items)
+    assert len(find(Evidence(now=NOW, failing=many[: attention.MOST_FAILING]))) == attention.MOST_FAILING
 
 
 def test_pods_that_went_without_a_word() -> None:
@@ -120,13 +143,15 @@ def test_a_schedule_that_cannot_be_fired() -> None:
     assert kinds(schedules=[schedule(last_error="no zone", paused=True)]) == []
 
 
-def test_a_long_pause_is_told_and_a_short_one_is_not() -> None:
-    paused = queue(paused=True, paused_at=NOW - timedelta(hours=2), ready=5, pods=1, oldest_ready_seconds=9e3)
-    assert only(queues=[paused]).text == "queue mail has been paused"
-    told = replace(paused, paused_by="ann", pause_reason="deploy")
-    assert only(queues=[told]).text == "queue mail has been paused by ann: deploy"
-    assert kinds(queues=[replace(paused, paused_at=NOW)]) == []
-    assert kinds(queues=[replace(paused, paused_at=None)]) == []
+def test_a_paused_queue_is_told_at_once_if_jobs_wait_in_it() -> None:
+    paused = queue(paused=True, paused_at=NOW - timedelta(seconds=5), ready=2753, pods=1, oldest_ready_seconds=300.4)
+    item = only(queues=[paused])
+    assert item.text == "queue mail is paused; 2,753 jobs wait, the oldest for 5m"
+    assert (item.level, item.seconds, item.remedy) == ("warn", 5.0, "treadle queues resume mail")
+    told = replace(paused, paused_by="ann", pause_reason="deploy", ready=1, oldest_ready_seconds=None, paused_at=None)
+    assert only(queues=[told]).text == "queue mail is paused by ann: deploy; 1 job waits"
+    assert "10,000+ jobs wait" in only(queues=[replace(paused, ready=10_000, capped_at=10_000)]).text
+    assert kinds(queues=[replace(paused, ready=0, paused_at=NOW - timedelta(days=9))]) == []
 
 
 def test_a_queue_that_cools_or_is_behind() -> None:
@@ -218,6 +243,24 @@ def test_the_share_of_muted_causes_is_that_of_recent_attempts() -> None:
     jobs = [failed("known", 100.0, 110.0), failed("new", 20.0, 105.0, None), failed("known", 50.0, 120.0)]
     assert attention.muted_share(jobs, {"known:E:m:f"}, since=100.0) == 3 / 4
     assert attention.muted_share(jobs, {"known:E:m:f"}, since=200.0) == 0.0
+
+
+def test_the_main_cause_is_that_of_most_attempts_that_are_not_muted() -> None:
+    def failed(task: str, type: str, state: State, at: float | None = 150.0, place: str = "shop:pay") -> Job:
+        error = ErrorEntry(attempt=1, kind="timeout", type=type, place=place, ended_at=at)
+        return Job(id="1", task=task, queue="q", state=state, args="{}", run_at=0.0, created_at=0.0, errors=(error,))
+
+    jobs = [
+        *[failed("pay", "Known", State.FAILED)] * 9,
+        *[failed("pay", "Old", State.FAILED, at=50.0)] * 9,
+        *[failed("pay", "Declined", State.SCHEDULED)] * 2,
+        failed("pay", "", State.FAILED, place=""),
+    ]
+    cause = attention.main_cause(jobs, {"pay:Known:shop:pay"}, since=100.0)
+    assert cause == Cause(cause="pay:Declined:shop:pay", type="Declined", place="shop:pay", retrying=True)
+    timeout = attention.main_cause(jobs[-1:], (), since=100.0)
+    assert timeout == Cause(cause="pay:timeout:", type="timeout", place="", retrying=False)
+    assert attention.main_cause(jobs, (), since=200.0) is None
 
 
 def test_errors_come_first() -> None:

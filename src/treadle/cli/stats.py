@@ -140,7 +140,9 @@ def _row(pair: PairSeries, since: float) -> tuple[str, ...]:
 
 
 def _share_of_bad(whole: Point) -> str:
-    bad = sum(whole.outcomes.get(each, 0) for each in ("failed", "retried", "rescued"))
+    from ..core.rollup import BAD
+
+    bad = sum(whole.outcomes.get(each, 0) for each in BAD)
     return f"{100 * bad / whole.finished:.3g}%" if bad else ""
 
 

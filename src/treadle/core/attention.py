@@ -18,20 +18,18 @@ from msgspec.structs import replace
 
 from .duration import words
 from .fact import Fact
-from .job import Job, cause_of
+from .failing import Failing, Pair
+from .job import ErrorEntry, Job, State, cause_of
 from .schedule_view import ScheduleView
 from .view import PodView, QueueView
 from .warnings import ClusterWarning
 
 OLD_READY: Final = 300.0
-LONG_PAUSE: Final = 3_600.0
 SLOW_LOOP: Final = 0.5
-BAD_SHARE: Final = 0.05
-FEW_RUNS: Final = 20  # below, a share says nothing
+MOST_FAILING: Final = 10  # of tasks and queues that fail; the others are counted
 WRONG_CLOCK: Final = 1.0
 LOST_LATELY: Final = 3_600.0
 MOST_OF_A_KIND: Final = 20
-BAD: Final = ("failed", "retried", "timed_out", "rescued")
 
 Level: TypeAlias = Literal["error", "warn"]
 
@@ -57,6 +55,15 @@ class Item(Struct, frozen=True, kw_only=True):
         return datetime.fromtimestamp((now.timestamp() - self.seconds) // 10 * 10, UTC)
 
 
+class Cause(Struct, frozen=True, kw_only=True):
+    """Why most runs of a task failed of late, as the errors of its jobs tell."""
+
+    cause: str  # as `core.job.cause_of` writes it
+    type: str
+    place: str
+    retrying: bool  # most of those jobs are tried again; the others have failed for good
+
+
 class Evidence(Struct, frozen=True, kw_only=True):
     """What was read a moment ago."""
 
@@ -65,8 +72,8 @@ class Evidence(Struct, frozen=True, kw_only=True):
     queues: Sequence[QueueView] = ()
     pods: Sequence[PodView] = ()
     schedules: Sequence[ScheduleView] = ()
-    outcomes: Mapping[str, int] = {}  # of the last five minutes
-    muted: Mapping[str, int] = {}  # those among them that came of causes which people know of
+    failing: Sequence[Failing] = ()  # the tasks and queues with the most bad runs first
+    causes: Mapping[Pair, Cause] = {}  # why they fail, as far as it was looked up
     facts: Sequence[Fact] = ()  # of `treadle doctor`
     poison: int = 0
     stuck: int = 0
@@ -76,7 +83,7 @@ def find(evidence: Evidence) -> tuple[Item, ...]:
     """All there is; errors first, then in the order in which one would act."""
     items = (
         *map(_warned, evidence.warnings),
-        *_failing(evidence.outcomes, evidence.muted),
+        *_failing(evidence),
         *_lost(evidence),
         *_jobs(evidence),
         *(item for schedule in evidence.schedules for item in _schedule(schedule)),
@@ -102,12 +109,6 @@ def bounded(items: Sequence[Item], most: int = MOST_OF_A_KIND) -> tuple[Item, ..
     return tuple(found)
 
 
-def is_failing(outcomes: Mapping[str, int], muted: Mapping[str, int]) -> bool:
-    """Whether too many runs ended badly, those of muted causes left out."""
-    bad, ended = _shares(outcomes, muted)
-    return ended >= FEW_RUNS and bad > BAD_SHARE * ended
-
-
 def lasting(found: Sequence[Fact], before: Sequence[Fact]) -> tuple[Fact, ...]:
     """Facts without what may be so for a few seconds: that no pod leads counts when it was found before, too."""
     known = {fact.code for fact in before if fact.level != "ok"}
@@ -116,13 +117,30 @@ def lasting(found: Sequence[Fact], before: Sequence[Fact]) -> tuple[Fact, ...]:
 
 def muted_share(jobs: Iterable[Job], causes: Container[str], since: float) -> float:
     """Of the attempts of these jobs that ended badly since then, the share that came of certain causes."""
-    recent = [
-        cause_of(job.task, error) in causes
-        for job in jobs
-        for error in job.errors
-        if error.ended_at is not None and error.ended_at >= since
-    ]
+    recent = [cause_of(job.task, error) in causes for job, error in _errors(jobs, since)]
     return sum(recent) / len(recent) if recent else 0.0
+
+
+def main_cause(jobs: Iterable[Job], muted: Container[str], since: float) -> Cause | None:
+    """What most attempts of these jobs failed of since then, but for the causes that people know of."""
+    found: dict[str, list[tuple[Job, ErrorEntry]]] = {}
+    for job, error in _errors(jobs, since):
+        if (cause := cause_of(job.task, error)) not in muted:
+            found.setdefault(cause, []).append((job, error))
+    if not found:
+        return None
+    cause = max(found, key=lambda each: (len(found[each]), each))
+    retrying = sum(job.state is not State.FAILED for job, _ in found[cause])
+    error = found[cause][0][1]
+    return Cause(
+        cause=cause, type=error.type or error.kind, place=error.place, retrying=2 * retrying >= len(found[cause])
+    )
+
+
+def _errors(jobs: Iterable[Job], since: float) -> list[tuple[Job, ErrorEntry]]:
+    return [
+        (job, error) for job in jobs for error in job.errors if error.ended_at is not None and error.ended_at >= since
+    ]
 
 
 def remember(
@@ -158,20 +176,42 @@ def _help(remedy: str) -> tuple[str, str]:
     return (remedy, "") if remedy.startswith("treadle ") else ("", remedy)
 
 
-def _shares(outcomes: Mapping[str, int], muted: Mapping[str, int]) -> tuple[int, int]:
-    """How many runs ended badly, and of how many: without those that nobody need look at."""
-    known = sum(min(outcomes.get(each, 0), muted.get(each, 0)) for each in BAD)
-    bad = sum(outcomes.get(each, 0) for each in BAD)
-    return bad - known, sum(outcomes.values()) - known
+def _failing(evidence: Evidence) -> Iterable[Item]:
+    for each in evidence.failing[:MOST_FAILING]:
+        cause = evidence.causes.get(each.pair)
+        yield Item(
+            kind="failing",
+            subject=f"{each.queue} {each.task}",
+            level="error",
+            text=_fails(each, cause),
+            remedy=f"treadle jobs failures --queue {each.queue}" + (f" --task {each.task}" if each.task else ""),
+            page="failures",
+            filter="" if cause is None else _where(each, cause),
+        )
+    if (more := len(evidence.failing) - MOST_FAILING) > 0:
+        yield Item(
+            kind="failing",
+            subject="",
+            level="error",
+            text=f"{more:,} more tasks or queues fail more than usual",
+            remedy="treadle jobs failures",
+            page="failures",
+        )
 
 
-def _failing(outcomes: Mapping[str, int], muted: Mapping[str, int]) -> Iterable[Item]:
-    if is_failing(outcomes, muted):
-        bad, ended = _shares(outcomes, muted)
-        left_out = sum(outcomes.values()) - ended
-        also = f"; {left_out:,} of muted causes not counted" if left_out else ""
-        text = f"{bad:,} of {ended:,} runs in the last five minutes did not end well ({100 * bad / ended:.0f} %){also}"
-        yield Item(kind="failing", level="error", text=text, remedy="treadle jobs failures", page="failures")
+def _fails(each: Failing, cause: Cause | None) -> str:
+    who = f"task {each.task} in queue {each.queue}" if each.task else f"queue {each.queue}"
+    text = f"{who} fails: {each.runs.bad:,} of {each.runs.ended:,} runs in the last {words(each.over)}"
+    text += f" ({100 * each.runs.share:.0f} %" + (f", usually {100 * each.usual:.0f} %)" if each.usual else ")")
+    if cause is not None:
+        text += f", mostly {cause.type}" + (f" in {cause.place}" if cause.place else "")
+    return text + (f"; {each.muted:,} of muted causes not counted" if each.muted else "")
+
+
+def _where(each: Failing, cause: Cause) -> str:
+    if cause.retrying:
+        return f"is:retrying queue:{each.queue}" + (f" task:{each.task}" if each.task else "")
+    return f'state:failed cause:"{cause.cause}"'
 
 
 def _lost(evidence: Evidence) -> Iterable[Item]:
@@ -239,18 +279,22 @@ def _schedule(schedule: ScheduleView) -> Iterable[Item]:
 
 def _queue(queue: QueueView, now: datetime) -> Iterable[Item]:
     if queue.paused:
-        since = None if queue.paused_at is None else (now - queue.paused_at).total_seconds()
-        if since is not None and since > LONG_PAUSE:
+        if queue.ready:
             by = f" by {queue.paused_by}" if queue.paused_by else ""
             why = f": {queue.pause_reason}" if queue.pause_reason else ""
+            more = "+" if queue.ready >= queue.capped_at else ""
+            waits = queue.oldest_ready_seconds
             yield Item(
                 kind="paused",
                 subject=queue.name,
                 level="warn",
-                text=f"queue {queue.name} has been paused{by}{why}",
+                text=f"queue {queue.name} is paused{by}{why}; {queue.ready:,}{more} "
+                f"{'job waits' if queue.ready == 1 else 'jobs wait'}"
+                + ("" if waits is None else f", the oldest for {_rounded(waits)}"),
                 remedy=f"treadle queues resume {queue.name}",
                 page="queues",
-                seconds=since,
+                filter=f"state:ready queue:{queue.name}",
+                seconds=None if queue.paused_at is None else max(0.0, (now - queue.paused_at).total_seconds()),
             )
         return
     if queue.cool_until is not None and queue.cool_until > now:
@@ -265,7 +309,7 @@ def _queue(queue: QueueView, now: datetime) -> Iterable[Item]:
         )
     oldest = queue.oldest_ready_seconds
     if queue.pods and oldest is not None and oldest > OLD_READY:
-        text = f"queue {queue.name} is behind: its oldest ready job has waited {words(float(round(oldest)))}"
+        text = f"queue {queue.name} is behind: its oldest ready job has waited {_rounded(oldest)}"
         yield Item(
             kind="behind",
             subject=queue.name,
@@ -343,6 +387,10 @@ def _doctored(fact: Fact) -> Iterable[Item]:
         advice=advice,
         page=_NAMED.get(fact.code) or _PAGES.get(fact.code, "system"),
     )
+
+
+def _rounded(seconds: float) -> str:
+    return words(float(round(seconds)))
 
 
 def _many(number: int, noun: str) -> str:

@@ -33,6 +33,8 @@ MOST_POINTS: Final = 2_000
 MOST_PAIRS: Final = 1_000
 """So many pairs of queue and task are counted apart in one pod; what comes later is counted as `OTHER`."""
 OTHER: Final = "other"
+BAD: Final = ("failed", "retried", "rescued")
+"""How runs end that did not go well: for good, with another attempt to come, with their worker."""
 
 What = Literal["minutes", "hours", "days", "readings", "hourly readings", "events"]
 KEEP: Final[dict[What, float]] = {

@@ -9,30 +9,33 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
 from .. import checks
-from ..core import attention, rollup
+from ..core import attention, failing
 from ..core import filter as filters
 from ..core.attention import Evidence, Item
+from ..core.failing import Failing, Pair, Watched
 from ..ports import Query
 
 if TYPE_CHECKING:
     from ..app import App
     from ..core.fact import Fact
+    from ..core.job import Job
     from ..core.records import FailureView
-    from ..core.series import Series
     from .dashboard import Dashboard
 
 log = logging.getLogger("treadle.web")
 
 EVERY: Final = 30.0
-LATELY: Final = timedelta(minutes=5)
-SAMPLE: Final = 200  # jobs that are looked at for causes which people know of
+SAMPLE: Final = 100  # jobs of a task that fails, of those retrying and of those failed, that are asked for the cause
+PATIENCE: Final = 0.3  # what a page waits for the causes and the usual shares of what fails; the next one has them
+USUAL_FOR: Final = 600.0
+CAUSE_FOR: Final = 10.0
 
 
 class Attending:
@@ -49,25 +52,34 @@ class Attending:
         """What there is to judge by now. Answers are shared with whatever else the page asks."""
         app, counts = self._web.reads, self._web.counts
         stuck = asyncio.ensure_future(counts.jobs("is:stuck"))
-        queues, pods, warnings, schedules, failures, recent = await asyncio.gather(
+        # At most six at once, or types would be lost.
+        recent = asyncio.gather(
+            counts.get(("pairs", "15m"), lambda: app.history.tasks(since="15m", step="1m")),
+            counts.get(("pairs", "1h"), lambda: app.history.tasks(since="1h", step="5m")),
+        )
+        queues, pods, warnings, schedules, failures, (minutes, hour) = await asyncio.gather(
             counts.get(("queues",), app.queues.list),
             app.pods.list(),
             counts.get(("warnings",), app.warnings),
             counts.get(("schedules",), app.schedules.list),
             counts.get(("failures", "", "", "50"), lambda: app.jobs.failures(limit=50)),
-            counts.get(("series", "15m"), lambda: app.history.series(since="15m")),
+            recent,
         )
         poison = await counts.jobs(_poison(failures.groups))
         now = datetime.now(UTC)
-        outcomes = _last_minutes(recent, now)
+        at = now.timestamp()
+        watched = Watched(
+            short=failing.lately(minutes, at - failing.SHORT), long=failing.lately(hour, at - failing.LONG)
+        )
+        found, causes = await self._failing(app, watched)
         return Evidence(
             now=now,
             warnings=warnings,
             queues=queues,
             pods=pods,
             schedules=schedules,
-            outcomes=outcomes,
-            muted=await self._muted(app, outcomes),
+            failing=found,
+            causes=causes,
             facts=self.facts(),
             poison=sum(poison.values()),
             stuck=sum((await stuck).values()),
@@ -107,28 +119,57 @@ class Attending:
         if self._asking is not None:
             self._asking.cancel()
 
-    # Causes that people know of --------------------------------------------------------------------------------------
+    # What fails ------------------------------------------------------------------------------------------------------
 
-    async def _muted(self, app: App, outcomes: Mapping[str, int]) -> Mapping[str, int]:
-        """How many of the bad ends came of muted causes. Asked only if there would be an alarm otherwise."""
-        if not attention.is_failing(outcomes, {}):
-            return {}
+    async def _failing(self, app: App, watched: Watched) -> tuple[Sequence[Failing], dict[Pair, attention.Cause]]:
+        """What fails more than usual, and why. What is usual, and why it fails, is looked up only for what would be an
+        alarm otherwise: both read more than a page should."""
+        suspects = failing.find(watched)[: attention.MOST_FAILING]
+        if not suspects:
+            return (), {}
         mutes = await app.client.ask(lambda storage: storage.mutes())
-        if not mutes:
-            return {}
-        causes = frozenset(each.cause for each in mutes)
-        share = await self._web.counts.get(("muted", *sorted(causes)), lambda: _muted_share(app, causes))
-        return {each: round(outcomes.get(each, 0) * share) for each in attention.BAD}
+        muted = frozenset(each.cause for each in mutes)
+        usual, jobs = await asyncio.gather(
+            asyncio.gather(*(self._usual(app, each) for each in suspects)),
+            asyncio.gather(*(self._sample(app, each) for each in suspects)),
+        )
+        of = dict(zip([each.pair for each in suspects], jobs, strict=True))
+        since = await app.client.ask(lambda storage: storage.time()) - failing.LONG
+        found = failing.find(
+            replace(
+                watched,
+                usual=dict(zip(of, usual, strict=True)),
+                muted={pair: attention.muted_share(each, muted, since) for pair, each in of.items()},
+            )
+        )
+        causes = {pair: attention.main_cause(each, muted, since) for pair, each in of.items()}
+        return found, {pair: cause for pair, cause in causes.items() if cause is not None}
+
+    async def _usual(self, app: App, each: Failing) -> float:
+        task = each.task or None
+        series = await self._web.counts.quickly(
+            ("usual", each.queue, each.task),
+            lambda: app.history.series(queue=each.queue, task=task, since="24h", step="5m"),
+            within=PATIENCE,
+            fresh=USUAL_FOR,
+        )
+        return 0.0 if series is None else failing.usual(series)
+
+    async def _sample(self, app: App, each: Failing) -> Sequence[Job]:
+        """Jobs of it that are tried again or have failed: the newest."""
+        of = f"queue:{each.queue}" + (f" task:{each.task}" if each.task else "")
+        found = await self._web.counts.quickly(
+            ("failing", each.queue, each.task), lambda: _newest(app, of), within=PATIENCE, fresh=CAUSE_FOR
+        )
+        return () if found is None else found
 
 
-async def _muted_share(app: App, causes: frozenset[str]) -> float:
-    """Of the attempts that ended badly of late, as the newest of their jobs tell."""
-    since = await app.client.ask(lambda storage: storage.time()) - LATELY.total_seconds()
+async def _newest(app: App, of: str) -> Sequence[Job]:
     pages = [
         await app.client.ask(lambda storage, text=text: storage.find(Query(filter=filters.parse(text), limit=SAMPLE)))  # type: ignore[misc]
-        for text in ("state:failed finished:<5m", "is:retrying")
+        for text in (f"is:retrying {of}", f"state:failed finished:<1h {of}")
     ]
-    return attention.muted_share((job for page in pages for job in page.jobs), causes, since)
+    return [job for page in pages for job in page.jobs]
 
 
 def _troubles(facts: Sequence[Fact]) -> list[str]:
@@ -141,14 +182,4 @@ def _poison(groups: Sequence[FailureView]) -> str:
     for group in groups:
         if group.muted and len(longer := f"{found} -{group.filter}") < filters.LONGEST:
             found = longer
-    return found
-
-
-def _last_minutes(recent: Series, now: datetime) -> dict[str, int]:
-    """How the runs of the last five minutes ended."""
-    since = now - LATELY - timedelta(minutes=1)
-    found: dict[str, int] = {}
-    for point in recent.points:
-        if point.at >= since:
-            rollup.add_counts(found, point.outcomes)
     return found

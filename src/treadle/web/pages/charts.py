@@ -10,12 +10,14 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from ...core import rollup
 from ...core.series import Point, Series
 from . import words
 
 MOST_ROWS: Final = 30
 RANGES: Final = ("15m", "1h", "24h", "7d")
-BAD: Final = ("failed", "timed_out", "rescued")
+# Charts draw retries by themselves.
+BAD: Final = tuple(each for each in rollup.BAD if each != "retried")
 
 
 class Line(NamedTuple):

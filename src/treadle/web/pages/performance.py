@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from ...core.compare import Against
 from ...core.heat import Band, Heat
+from ...core.rollup import BAD
 from ...core.series import PairSeries
 from ...core.view import PodView
 from ..routing import Call, Routes
@@ -23,7 +24,6 @@ from .listed import listed
 routes = Routes()
 
 Range = Literal["15m", "1h", "24h", "7d"]
-BAD = ("failed", "retried", "timed_out", "rescued")
 
 
 class Asked(Struct):
