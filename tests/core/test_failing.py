@@ -68,11 +68,13 @@ def test_a_queue_is_told_if_several_tasks_fail_a_little() -> None:
     assert find(Watched(short=few, usual={("mail", ""): 0.4})) == ()
 
 
-def test_a_queue_is_not_told_for_a_task_that_is_told() -> None:
+def test_a_queue_is_not_told_for_a_task_that_was_judged_by_itself() -> None:
     found = find(Watched(short={PAY: Runs(30, 30), ("mail", "a"): Runs(0, 30), ("mail", "b"): Runs(0, 30)}))
     assert [each.pair for each in found] == [PAY]
-    # Of one task alone, the queue says nothing that the task does not say.
-    assert find(Watched(short={PAY: Runs(9, 10)})) == ()
+    busy = {PAY: Runs(30, 100), ("mail", "a"): Runs(0, 10)}
+    assert find(Watched(short=busy, usual={PAY: 0.3})) == ()
+    assert find(Watched(short=busy, muted={PAY: 1.0})) == ()
+    assert find(Watched(long={PAY: Runs(4, 4), ("mail", "a"): Runs(0, 4)}))[0].pair == ("mail", "")
 
 
 def test_those_with_the_most_bad_runs_come_first() -> None:

@@ -106,7 +106,7 @@ async def test_a_line_says_what_of_a_point_it_is(world: World) -> None:
     found = series_of([row], NOON, NOON, 60.0)
     plot = json.loads(charts.throughput(found).plot)
     assert plot["live"] == "series"
-    assert plot["from"][2] == ["outcomes.failed", "outcomes.timed_out", "outcomes.rescued"]
+    assert plot["from"][2] == ["outcomes.failed", "outcomes.rescued"]
     assert plot["y"][2] == [3]
     assert json.loads(charts.latency(found).plot)["y"][0] == [None]  # nothing waited: not zero
     assert charts.points_of(found, queue="a b", task=None) == "step=60&queue=a+b"

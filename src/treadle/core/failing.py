@@ -2,7 +2,7 @@
 
 Runs are judged, not jobs: a job that is tried again and again has not failed yet, and whoever waits for it should know.
 Each task is judged by itself in each queue, since a hundred thousand good runs of another task say nothing about it. A
-queue is judged by those of its tasks that are not told already: many with a few runs each may fail for one reason.
+queue is judged by those of its tasks that have too few runs to be judged alone: all of them may fail for one reason.
 
 Over how long: five minutes, if there were twenty runs, so that a busy task is noticed at once; else the last hour, if
 there were five runs and half of them failed, so that a rare task is noticed at all.
@@ -107,8 +107,8 @@ def limit(usual: float) -> float:
 
 def _queues(watched: Watched, told: Mapping[Pair, Failing]) -> list[Failing]:
     whole = Watched(
-        short=_by_queue(watched.short, told),
-        long=_by_queue(watched.long, told),
+        short=_by_queue(watched.short, RUNS, told),
+        long=_by_queue(watched.long, FEW_RUNS, told),
         usual=watched.usual,
         muted=watched.muted,
     )
@@ -116,17 +116,14 @@ def _queues(watched: Watched, told: Mapping[Pair, Failing]) -> list[Failing]:
     return [each for each in found if each is not None]
 
 
-def _by_queue(given: Mapping[Pair, Runs], told: Mapping[Pair, Failing]) -> dict[Pair, Runs]:
-    """The runs of queues with several tasks that are not told; of one task alone, it was judged by itself."""
-    runs: dict[Pair, list[Runs]] = {}
+def _by_queue(given: Mapping[Pair, Runs], least: int, told: Mapping[Pair, Failing]) -> dict[Pair, Runs]:
+    """The runs of each queue's tasks that had too few to be judged by themselves."""
+    runs: dict[Pair, Runs] = {}
     for pair, each in given.items():
-        if pair not in told and each.ended:
-            runs.setdefault((pair[0], ""), []).append(each)
-    return {
-        queue: Runs(sum(one.bad for one in each), sum(one.ended for one in each))
-        for queue, each in runs.items()
-        if len(each) > 1
-    }
+        if pair not in told and each.ended < least:
+            before = runs.get((pair[0], ""), Runs())
+            runs[pair[0], ""] = Runs(before.bad + each.bad, before.ended + each.ended)
+    return runs
 
 
 # ---------------------------------------------------------------------------------------------------------------------
