@@ -102,15 +102,6 @@ def test_a_queue_that_fails_is_named_without_a_task() -> None:
     assert (item.remedy, item.filter) == ("treadle jobs failures --queue mail", "is:retrying queue:mail")
 
 
-def test_ten_that_fail_are_told_and_the_others_counted() -> None:
-    many = [fails(task=f"task{n}") for n in range(attention.MOST_FAILING + 2)]
-    items = find(Evidence(now=NOW, failing=many))
-    assert len(items) == attention.MOST_FAILING + 1
-    assert items[-1].text == "2 more tasks or queues fail more than usual"
-    assert len({(item.kind, item.subject) for item in items}) == len(items)
-    assert len(find(Evidence(now=NOW, failing=many[: attention.MOST_FAILING]))) == attention.MOST_FAILING
-
-
 def test_pods_that_went_without_a_word() -> None:
     gone = pod(state="lost", beat_at=NOW - timedelta(minutes=2))
     item = only(pods=[gone])

@@ -26,7 +26,6 @@ from .warnings import ClusterWarning
 
 OLD_READY: Final = 300.0
 SLOW_LOOP: Final = 0.5
-MOST_FAILING: Final = 10  # of tasks and queues that fail; the others are counted
 WRONG_CLOCK: Final = 1.0
 LOST_LATELY: Final = 3_600.0
 MOST_OF_A_KIND: Final = 20
@@ -177,7 +176,7 @@ def _help(remedy: str) -> tuple[str, str]:
 
 
 def _failing(evidence: Evidence) -> Iterable[Item]:
-    for each in evidence.failing[:MOST_FAILING]:
+    for each in evidence.failing:
         cause = evidence.causes.get(each.pair)
         yield Item(
             kind="failing",
@@ -187,15 +186,6 @@ def _failing(evidence: Evidence) -> Iterable[Item]:
             remedy=f"treadle jobs failures --queue {each.queue}" + (f" --task {each.task}" if each.task else ""),
             page="failures",
             filter="" if cause is None else _where(each, cause),
-        )
-    if (more := len(evidence.failing) - MOST_FAILING) > 0:
-        yield Item(
-            kind="failing",
-            subject="",
-            level="error",
-            text=f"{more:,} more tasks or queues fail more than usual",
-            remedy="treadle jobs failures",
-            page="failures",
         )
 
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("treadle.web")
 
 EVERY: Final = 30.0
+MOST_LOOKED_UP: Final = 10  # of what fails, the worst; of the others the cause is not told
 SAMPLE: Final = 100  # jobs of a task that fails, of those retrying and of those failed, that are asked for the cause
 PATIENCE: Final = 0.3  # what a page waits for the causes and the usual shares of what fails; the next one has them
 USUAL_FOR: Final = 600.0
@@ -124,7 +125,7 @@ class Attending:
     async def _failing(self, app: App, watched: Watched) -> tuple[Sequence[Failing], dict[Pair, attention.Cause]]:
         """What fails more than usual, and why. What is usual, and why it fails, is looked up only for what would be an
         alarm otherwise: both read more than a page should."""
-        suspects = failing.find(watched)[: attention.MOST_FAILING]
+        suspects = failing.find(watched)[:MOST_LOOKED_UP]
         if not suspects:
             return (), {}
         mutes = await app.client.ask(lambda storage: storage.mutes())
