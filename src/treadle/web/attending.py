@@ -53,24 +53,19 @@ class Attending:
         """What there is to judge by now. Answers are shared with whatever else the page asks."""
         app, counts = self._web.reads, self._web.counts
         stuck = asyncio.ensure_future(counts.jobs("is:stuck"))
-        # At most six at once, or types would be lost.
-        recent = asyncio.gather(
-            counts.get(("pairs", "15m"), lambda: app.history.tasks(since="15m", step="1m")),
-            counts.get(("pairs", "1h"), lambda: app.history.tasks(since="1h", step="5m")),
-        )
-        queues, pods, warnings, schedules, failures, (minutes, hour) = await asyncio.gather(
+        queues, pods, warnings, schedules, failures, pairs = await asyncio.gather(
             counts.get(("queues",), app.queues.list),
             app.pods.list(),
             counts.get(("warnings",), app.warnings),
             counts.get(("schedules",), app.schedules.list),
             counts.get(("failures", "", "", "50"), lambda: app.jobs.failures(limit=50)),
-            recent,
+            counts.get(("pairs", "1h"), lambda: app.history.tasks(since="1h", step="1m")),
         )
         poison = await counts.jobs(_poison(failures.groups))
         now = datetime.now(UTC)
         at = now.timestamp()
         watched = Watched(
-            short=failing.lately(minutes, at - failing.SHORT), long=failing.lately(hour, at - failing.LONG)
+            short=failing.lately(pairs, at - failing.SHORT), long=failing.lately(pairs, at - failing.LONG)
         )
         found, causes = await self._failing(app, watched)
         return Evidence(

@@ -154,6 +154,7 @@ def templates() -> Environment:
         "iso": words.iso,
         "moment": words.moment,
         "clock": words.clock,
+        "drain": words.drain,
         "span": words.span,
         "number": words.number,
         "share": words.share,

@@ -17,7 +17,7 @@ from ..routing import Call, Routes
 from . import charts, depths
 from .frame import render
 from .listed import rank
-from .pace import STEP, paced
+from .pace import lately, paced
 
 routes = Routes()
 
@@ -45,14 +45,12 @@ async def overview(call: Call[Range, None]) -> Response:
         counts.get(("series", asked), lambda: app.history.series(since=asked, step=STEPS[asked])),
         counts.get(("series", "15m"), lambda: app.history.series(since="15m")),
         counts.get(("series", "24h"), lambda: app.history.series(since="24h", step=STEPS["24h"])),
-        counts.get(("pairs", "1h"), lambda: app.history.tasks(since="1h", step=STEP)),
+        lately(call.web),
         counts.get(("depth", asked), lambda: app.history.depth(since=asked, step=STEPS[asked])),
     )
-    (evidence, failures, retrying), (series, recent, day, pairs, depth) = await asyncio.gather(now_reads, past_reads)
+    (evidence, failures, retrying), (series, recent, day, paces, depth) = await asyncio.gather(now_reads, past_reads)
     queues, pods, now = evidence.queues, evidence.pods, evidence.now
     shown = listing(queues, lambda each: each.name, rank=rank, most=MOST_QUEUES)
-    names = {each.name for each in shown.rows}
-    own = [pair for pair in pairs if pair.queue in names]
     return await render(
         call,
         "overview.html",
@@ -73,7 +71,7 @@ async def overview(call: Call[Range, None]) -> Response:
         throughput=charts.throughput(series),
         latency=charts.latency(series),
         depth=depths.of_all(depth, queues),
-        queues=[paced(queue, pods, own, now) for queue in shown.rows],
+        queues=paced(shown.rows, pods, paces, now),
         all_queues=len(queues),
         failures=[
             replace(group, message=call.web.redact.text(group.message)) for group in failures.groups if not group.muted

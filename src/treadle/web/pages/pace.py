@@ -2,49 +2,96 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from ...core import rollup
+from ...core import drain as draining
+from ...core.depth import DepthSeries
+from ...core.drain import Drain
+from ...core.rollup import floor
 from ...core.series import PairSeries
 from ...core.view import PodView, QueueView
-from . import charts
 
-OVER: Final = 900.0  # seconds: the pace is that of the last quarter of an hour
-STEP: Final = "5m"
-_STEPS: Final = 4  # three whole ones and the one that has begun
+if TYPE_CHECKING:
+    from ..dashboard import Dashboard
+
+BAR: Final = 300.0  # seconds that one bar of the last hour stands for
 
 
 class Paced(Struct):
     queue: QueueView
     gate: str  # paused, cooling or nothing
     pace: tuple[int, ...]  # runs that ended in each step of the last hour
-    drain: float | None  # seconds until what is ready has run; None: nothing is ready
-    per_minute: float
+    drain: Drain
+    per_minute: float  # jobs that ended for good, in the last minutes
     pods: tuple[str, ...]  # labels of the live pods that serve it
 
 
-def paced(queue: QueueView, pods: Iterable[PodView], pairs: Sequence[PairSeries], now: datetime) -> Paced:
-    """`pairs` are of the last hour, in steps of five minutes."""
-    own = [pair.series for pair in pairs if pair.queue == queue.name]
-    points: dict[datetime, int] = {}
-    for series in own:
-        for point in series.points:
-            points[point.at] = points.get(point.at, 0) + point.finished
-    ended = sum(
-        charts.outcome(point, "succeeded", "failed", "cancelled") for series in own for point in series.points[-_STEPS:]
+class Lately(Struct):
+    """What the pace of queues is told from: roll-ups of the last hour by the minute, and the depths that were noted of
+    late."""
+
+    pairs: Sequence[PairSeries]
+    depths: DepthSeries
+
+
+async def lately(web: Dashboard) -> Lately:
+    """Shared with attention and with whatever other page asks in the same moment."""
+    history, counts = web.reads.history, web.counts
+    pairs, depths = await asyncio.gather(
+        counts.get(("pairs", "1h"), lambda: history.tasks(since="1h", step="1m")),
+        counts.get(("depth", "15m"), lambda: history.depth(since="15m")),
     )
-    return Paced(
-        queue=queue,
-        gate=gate(queue, now),
-        pace=tuple(points[at] for at in sorted(points)[:-1]),  # the last one has only begun
-        drain=None if not queue.ready else rollup.drain_seconds(queue.ready, ended, OVER),
-        per_minute=ended * 60 / OVER,
-        pods=tuple(pod.label for pod in pods if pod.live and queue.name in pod.queues),
-    )
+    return Lately(pairs, depths)
+
+
+def paced(queues: Sequence[QueueView], pods: Iterable[PodView], lately: Lately, now: datetime) -> list[Paced]:
+    own = _by_queue(lately.pairs)
+    noted = {each.queue: [(point.at, point.ready) for point in each.points] for each in lately.depths.queues}
+    serving: dict[str, list[str]] = {}
+    for pod in pods:
+        for name in pod.queues if pod.live else ():
+            serving.setdefault(name, []).append(pod.label)
+    return [
+        Paced(
+            queue=queue,
+            gate=gate(queue, now),
+            pace=_pace(own.get(queue.name, ())),
+            drain=draining.drain(queue, _flow(queue, own, noted, now), now),
+            per_minute=draining.per_minute(own.get(queue.name, ()), now),
+            pods=tuple(serving.get(queue.name, ())),
+        )
+        for queue in queues
+    ]
+
+
+def _flow(
+    queue: QueueView,
+    own: Mapping[str, Sequence[PairSeries]],
+    noted: Mapping[str, Sequence[tuple[datetime, int | None]]],
+    now: datetime,
+) -> draining.Flow:
+    return draining.flow(own.get(queue.name, ()), noted.get(queue.name, ()), queue.ready, now)
+
+
+def _by_queue(pairs: Sequence[PairSeries]) -> dict[str, list[PairSeries]]:
+    found: dict[str, list[PairSeries]] = {}
+    for pair in pairs:
+        found.setdefault(pair.queue, []).append(pair)
+    return found
+
+
+def _pace(pairs: Iterable[PairSeries]) -> tuple[int, ...]:
+    bars: dict[float, int] = {}
+    for pair in pairs:
+        for point in pair.series.points:
+            at = floor(point.at.timestamp(), BAR)
+            bars[at] = bars.get(at, 0) + point.finished
+    return tuple(bars[at] for at in sorted(bars)[:-1])  # the last one has only begun
 
 
 def gate(queue: QueueView, now: datetime) -> str:

@@ -19,7 +19,7 @@ from . import charts, depths
 from .asking import Field, Question, ask
 from .frame import done, render
 from .listed import Asked, listed, rank
-from .pace import STEP, paced
+from .pace import lately, paced
 
 routes = Routes()
 
@@ -27,15 +27,13 @@ routes = Routes()
 @routes.page("GET", "/queues", action="see", query=Asked)
 async def queues(call: Call[Asked, None]) -> Response:
     """All queues; of very many, those first that are stopped or have most to do."""
-    found, pods, pairs = await asyncio.gather(
+    found, pods, recent = await asyncio.gather(
         call.web.counts.get(("queues",), call.app.queues.list),
         call.app.pods.list(),
-        call.web.counts.get(("pairs", "1h"), lambda: call.app.history.tasks(since="1h", step=STEP)),
+        lately(call.web),
     )
     now = datetime.now(UTC)
     shown = listed(call, found, lambda each: each.name, rank)
-    names = {each.name for each in shown.rows}
-    own = [pair for pair in pairs if pair.queue in names]
     return await render(
         call,
         "queues.html",
@@ -43,7 +41,7 @@ async def queues(call: Call[Asked, None]) -> Response:
         page="queues",
         topics="jobs queues pods",
         list=shown,
-        queues=[paced(each, pods, own, now) for each in shown.rows],
+        queues=paced(shown.rows, pods, recent, now),
     )
 
 
@@ -51,13 +49,14 @@ async def queues(call: Call[Asked, None]) -> Response:
 async def queue(call: Call[None, None]) -> Response:
     """One queue with all its settings."""
     name = call.path["name"]
-    found, pods, series, pairs, depth = await asyncio.gather(
+    found, pods, series, recent, depth = await asyncio.gather(
         _one(call, name),
         call.app.pods.list(),
         call.app.history.series(queue=name, since="1h"),
-        call.app.history.tasks(queue=name, since="1h", step=STEP),
+        lately(call.web),
         call.app.history.depth(queue=name, since="1h"),
     )
+    (it,) = paced([found], pods, recent, datetime.now(UTC))
     told = [(each, _value(found, each.name), getattr(found, each.name) is not None) for each in settings.SETTINGS]
     return await render(
         call,
@@ -67,7 +66,7 @@ async def queue(call: Call[None, None]) -> Response:
         topics="jobs queues pods metrics",
         points=charts.points_of(series, queue=name),
         charts=True,
-        it=paced(found, pods, pairs, datetime.now(UTC)),
+        it=it,
         queue=found,
         settings=told,
         serving=[pod for pod in pods if pod.live and name in pod.queues][:MOST],

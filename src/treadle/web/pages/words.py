@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from ...core.drain import Drain
+
 _SPANS: Final = ((86_400.0, "d", 3_600.0, "h"), (3_600.0, "h", 60.0, "m"), (60.0, "m", 1.0, "s"))
 LINE: Final = 160
 _as_json: Final = json.JSONEncoder(ensure_ascii=False, default=str).encode
@@ -86,6 +88,27 @@ def number(value: float | None, cap: int | None = None, *, more: bool = False) -
         return f"{cap // 1000}k+" if cap >= 1000 else f"{cap}+"
     plain = f"{value:,.0f}" if value == int(value) or abs(value) >= 100 else f"{value:,.1f}"
     return f"{plain}+" if more and value else plain
+
+
+def drain(found: Drain) -> str:
+    """When a queue will be empty, in as few words as a cell has room for.
+
+    >>> drain(Drain("in", seconds=252)), drain(Drain("grows", per_minute=40)), drain(Drain("never", reason="paused"))
+    ('4m 12s', 'grows by 40/min', 'never: paused')
+    """
+    match found.kind:
+        case "empty":
+            return "–"
+        case "in":
+            return f"over {span(found.seconds)}" if found.at_least else span(found.seconds)
+        case "grows":
+            return f"grows by {number(found.per_minute if found.per_minute < 10 else round(found.per_minute))}/min"
+        case "steady":
+            return "as many come as end"
+        case "never":
+            return f"never: {found.reason}"
+        case "unknown":
+            return found.reason
 
 
 def share(part: float, whole: float) -> str:
