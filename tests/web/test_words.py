@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from treadle.core.drain import Drain
 from treadle.web.pages import traces, words
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -81,3 +82,20 @@ def test_library_frames_are_folded_and_own_ones_stand_open() -> None:
 def test_what_is_no_traceback_is_shown_as_it_is() -> None:
     assert [piece.text for piece in traces.pieces("killed by signal 9\n")] == ["killed by signal 9"]
     assert traces.pieces("") == []
+
+
+@pytest.mark.parametrize(
+    ("found", "told"),
+    [
+        (Drain("empty"), "–"),
+        (Drain("in", seconds=165_180.0), "1d 21h"),
+        (Drain("in", seconds=60.0, at_least=True), "over 1m"),
+        (Drain("grows", per_minute=40.2), "grows by 40/min"),
+        (Drain("grows", per_minute=0.75), "grows by 0.8/min"),
+        (Drain("steady"), "as many come as end"),
+        (Drain("never", reason="paused"), "never: paused"),
+        (Drain("unknown", reason="nothing has ended in the last minutes"), "nothing has ended in the last minutes"),
+    ],
+)
+def test_when_a_queue_will_be_empty_in_words(found: Drain, told: str) -> None:
+    assert words.drain(found) == told
