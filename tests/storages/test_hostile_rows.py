@@ -38,7 +38,7 @@ from treadle.storages.sqlite import bounds as sqlite_bounds
 pytestmark = pytest.mark.anyio
 
 QUICK = Timing(
-    lease=5.0, beat=0.3, scan=0.1, neighbours=0.1, poll=0.05, grace=2.0, cancel_grace=0.2, overdue=1.0, leader_ttl=0.9,
+    lease=30.0, beat=0.3, scan=0.1, neighbours=0.1, poll=0.05, grace=2.0, cancel_grace=0.2, overdue=1.0, leader_ttl=0.9,
     leader_every=0.3, start_jitter=0.0,
 )  # fmt: skip
 GOOD_QUEUE, OTHER_QUEUE = "mail", "other"
@@ -562,15 +562,15 @@ async def a_pod_among_them(app: App, planted: dict[str, Case]) -> None:
     for fact in named:
         assert any(f"the row of job {id} (queue {GOOD_QUEUE}, task {TASK}) is damaged: " in fact.text for id in bad)
     async with app.worker({GOOD_QUEUE: 5, OTHER_QUEUE: 5}, timing=QUICK) as pod:
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(120):
             for handle in good:
                 while (await app.jobs.get(handle.id)).state != "succeeded":
                     await asyncio.sleep(0.02)
-            # Beats and scans go on among them.
-            beats = (await storage.time()) + 1.0
-            while await storage.time() < beats:
+            # What a dead pod has left running among them is rescued, too, or ended.
+            while any(job.state is State.RUNNING for job in await storage.get(bad)):
                 await asyncio.sleep(0.1)
-        assert pod.heart.may_claim()
+            while not pod.heart.may_claim():  # a busy machine may have kept it from a beat
+                await asyncio.sleep(0.1)
         assert pod.turner.counts["errors"] == 0
     await look_everywhere(storage, bad)
     await pages(app, bad)
