@@ -27,6 +27,7 @@ from treadle import App, checks
 from treadle.cli import root
 from treadle.config import Timing
 from treadle.core import filter as filters
+from treadle.core.catalog import Descriptor
 from treadle.core.job import Change, NewJob, State, UniqueClaim
 from treadle.core.pod import PodCard
 from treadle.ports import Lane, Query, RunReport, Storage, Want
@@ -174,6 +175,8 @@ def postgres_row(columns: list[Column], case: Case) -> dict[str, str]:
         known |= {"id": f"'odd-{number}'", "name": f"'odd-{number}'", "queue": f"'odd-{number}'"}
     if table == "run":
         known |= {"pod": "'gone'", "token": "'t'"}
+    if table == "answer":
+        known |= {"waits": "true", "expires_at": "2"}  # it is over, and its job is not there
     row: dict[str, str] = {}
     for each in columns:
         if each.name in known and (not each.has_default or table in ("job", "job_history")):
@@ -358,6 +361,8 @@ async def one_alone(storage: Storage, plant: Plant, case: Case, number: int) -> 
         assert is_known_to_be_harmless(case) or not is_claimed_from(case), "it should have been ended"
     beaten = await storage.beat(pod, 1000.0, [RunReport(id, token, "s") for id in jobs])
     assert not beaten.lost
+    if case.base == "running here" and bad is not None:
+        assert not (await storage.beat("living", 1000.0, [RunReport(bad, "t", "s")])).lost
     running = frozenset({State.RUNNING})
     ends = [
         Change(id=id, why="succeeded", expect=running, to=State.SUCCEEDED, token=token, result="1", warning=None)
@@ -472,6 +477,8 @@ class SQLite:
         known = {"id": f"'{an_id()}'", "job_id": f"'{an_id()}'", "queue": f"'{GOOD_QUEUE}'", "task": f"'{TASK}'",
                  "card": f"'{CARD}'", "entry": "'{}'", "body": "'{}'", "args": "'{\"n\": 1}'", "refill": "1.0",
                  "leases": "'[]'", "definition": "'{}'", "progress": "'{}'", "descriptor": "'{}'"}  # fmt: skip
+        if table == "answer":
+            known |= {"waits": "1", "expires_at": "2.0"}
         now = "(julianday('now') - 2440587.5) * 86400.0"
         if table == "job":
             known |= {key: value.format(now=now) for key, value in JOB_STATES[case.base].items()}
@@ -736,6 +743,31 @@ async def test_postgres_a_pod_whose_card_is_no_json_keeps_nobody_from_beating(
     assert beaten.live_pods == 2
     assert beaten.serving[GOOD_QUEUE] >= 1
     assert {pod.card.id for pod in await storage.pods()} == {"p", "odd"}
+
+
+async def test_postgres_an_answer_for_a_job_whose_id_is_none_keeps_no_other_wait_from_its_end(
+    postgres: Postgres,
+) -> None:
+    await postgres.admin.execute(
+        "insert into answer (id, job_id, claim, timeout, opened_at, expires_at, waits) "
+        "select 'a' || n, x, 'c', 1, 1, 2, true "
+        "from unnest(array['', 'x', repeat('-', 36), repeat('0', 36), '{}']) with ordinality as u (x, n)"
+    )
+    assert await postgres.storage.waits_over(10) == []
+    assert await postgres.admin.fetchval("select count(*) from answer where waits") == 0
+
+
+async def test_postgres_a_pod_that_is_forgotten_may_have_been_seen_at_no_time_at_all(postgres: Postgres) -> None:
+    storage = postgres.storage
+    about = {f"task {TASK}": Descriptor()}
+    await storage.register(
+        PodCard(id="p", label="p", host="h", pid=1, version="0", queues={}, tasks=(), lease=1e3, about=about)
+    )
+    await postgres.drop_checks()
+    await postgres.admin.execute("update pod set swept = true, gone = true, beat_at = 'infinity'")
+    await postgres.put_checks_back()
+    await storage.abandoned(10, 1.0)
+    assert await storage.pods() == []
 
 
 async def test_postgres_a_pod_puts_its_own_damaged_row_right_and_beats_on(postgres: Postgres) -> None:

@@ -12,7 +12,7 @@ from ...core import lifecycle
 from ...core.answer import Answer, Given, NewAnswer
 from ...core.job import Job, State
 from ...ports import Answered, WaitOver
-from . import answer_rows, find
+from . import answer_rows, bounds, find, sql
 from .change import apply_one
 from .cluster import Time
 from .news import News
@@ -33,11 +33,12 @@ order by expires_at
 limit $2::int
 """
 # Its job went elsewhere while it waited: looked at once more, because that may have been a moment ago.
-_LEAVE: Final = """
-update treadle.answer as a
-set waits = false
-where a.id = any ($1::text[]) and a.waits and not exists (
-    select from treadle.job as j where j.id = a.job_id::uuid and j.state = 'waiting' and j.token = a.claim
+_LEAVE: Final = f"""
+update treadle.answer as job
+set waits = false, {bounds.mended("answer")}
+where job.id = any ($1::text[]) and job.waits and not exists (
+    select from treadle.job as j
+    where j.id = {sql.as_id("job.job_id")} and j.state = 'waiting' and j.token = job.claim
 )
 returning 1
 """

@@ -261,7 +261,7 @@ def _mend(change: Change | QueueChange) -> Talk[bool]:
     """Put right what the Change is to be written to; whether anything was wrong."""
     if isinstance(change, QueueChange):
         return (yield from bounds.mend_queue(change.name))
-    mended = rows.is_id(change.id) and (yield from bounds.mend(change.id))
+    mended = rows.is_id(change.id) and (yield from bounds.mend([change.id]))
     if change.cooling is not None:
         mended = (yield from bounds.mend_queue(change.cooling.queue)) or mended
     return mended

@@ -18,7 +18,7 @@ those that a test knows to be harmless.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -51,7 +51,9 @@ _INSTANT: Final = Bound(
     f"least(greatest({{0}}, {_FIRST}), timestamptz '9999-12-31 00:00:00+00')",
 )
 _MOMENT: Final = Bound("{0} < timestamptz '10000-01-01 00:00:00+00'")
-_SECONDS: Final = Bound("{0} >= -62135596800 and {0} < 253402300800")
+_SECONDS: Final = Bound(
+    "{0} >= -62135596800 and {0} < 253402300800", "least(greatest({0}, -62135596800), 253402300799)"
+)
 _NAME: Final = Bound("octet_length({0}) <= 128", "left({0}, 32)")
 _TAGS: Final = Bound(
     "array_ndims({0}) = 1 and cardinality({0}) <= 20 and array_position({0}, null) is null", "null::text[]"
@@ -117,7 +119,7 @@ TABLES: Final[dict[str, dict[str, Bound]]] = {
     "job_checkpoint": {"attempt": _COUNT, "at": _SECONDS},
     "job_log": {"attempt": _COUNT, "n": Bound("{0} between -62135596800000000 and 253402300800000000")},
     "answer": {
-        "timeout": _DURATION,
+        "timeout": Bound("{0} between 0 and 1e11", "0"),
         "delay": _DURATION,
         **dict.fromkeys(["opened_at", "expires_at", "at"], _SECONDS),
     },
@@ -161,14 +163,15 @@ def mended(table: str) -> str:
     )
 
 
-_MEND: Final = {
-    table: f"update treadle.{table} as job set {mended(table)} "
-    f"where job.id = $1::uuid and {is_broken(table)} returning 1"
-    for table in ("job", "job_history")
-}
-_MEND_QUEUE: Final = (
-    f"update treadle.queue as job set {mended('queue')} where job.name = $1::text and {is_broken('queue')} returning 1"
-)
+def _mend(table: str, which: str) -> str:
+    return f"update treadle.{table} as job set {mended(table)} where {which} and {is_broken(table)} returning 1"
+
+
+_MEND: Final = [_mend(table, "job.id = any ($1::uuid[])") for table in ("job", "job_history")]
+_MEND_QUEUE: Final = [
+    _mend("queue", "job.name = $1::text"),
+    _mend("job", "job.queue = $1::text and job.state = 'ready'"),
+]
 _NAMED: Final = "job.id::text, left(job.queue, 128), left(job.task, 128)"
 _IN_JOBS: Final = f"""
 (select '{{table}}', {_NAMED}, {{what}}
@@ -191,15 +194,21 @@ limit {MOST_NAMED})
 """
 
 
-def mend(id: str) -> Talk[bool]:
-    """Put the row of a job right, so that it can be written; whether there was anything to put right."""
-    live = yield _MEND["job"], (id,)
-    ended = yield _MEND["job_history"], (id,)
-    return bool(live or ended)
+def mend(ids: Sequence[str]) -> Talk[bool]:
+    """Put the rows of jobs right, so that they can be written; whether there was anything to put right."""
+    return (yield from _put_right(_MEND, list(ids)))
 
 
 def mend_queue(name: str) -> Talk[bool]:
-    return bool((yield _MEND_QUEUE, (name,)))
+    """The same of a queue, and of its jobs, which an edit of it may write to."""
+    return (yield from _put_right(_MEND_QUEUE, name))
+
+
+def _put_right(statements: Sequence[str], which: object) -> Talk[bool]:
+    found = False
+    for statement in statements:
+        found = bool((yield statement, (which,))) or found
+    return found
 
 
 def flaws(small: Mapping[str, bool]) -> Talk[list[Flaw]]:

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from ...core.pod import Held, Pod, PodCard, PodStats
 from ...ports import Abandoned, Beaten, RunReport
+from ..nearest import within
 from . import bounds, catalog, insert, rows, sql
 from .talk import BEGIN, COMMIT, Talk
 
@@ -166,9 +167,11 @@ def beat(
     )
 
 
-def mend(pod: str) -> Talk[bool]:
-    """Put right what somebody has written into the row of a pod; whether anything was wrong."""
-    return bool((yield _MEND, (pod,)))
+def mend(pod: str, runs: Sequence[RunReport]) -> Talk[bool]:
+    """Put right what somebody has written into the rows that a beat writes to; whether anything was wrong."""
+    own = yield _MEND, (pod,)
+    jobs = yield from bounds.mend(rows.ids_of(run.id for run in runs))
+    return bool(own) or jobs
 
 
 def sign_off(pod: str, now: float | None) -> Talk[None]:
@@ -229,7 +232,7 @@ def _sweep(pods: list[str], time: Time) -> Talk[None]:
         (time[0], FORGET_AFTER),
     )
     for card, beat_at in forgotten:
-        yield from catalog.see_again(card, beat_at)
+        yield from catalog.see_again(card, within(beat_at))
     if forgotten:
         yield "delete from treadle.share as s where not exists (select from treadle.pod as p where p.id = s.pod)", ()
     yield f"delete from treadle.held where until <= {sql.NOW}", (time[0],)

@@ -16,7 +16,7 @@ from typing import Final
 from ...core.counted import Counted
 from ...core.filter import STATES, Filter
 from ...core.job import State
-from . import find, rows, terms
+from . import find, rows, sql, terms
 from .cluster import Time
 from .find import MOST_LOOKED_AT, STRETCH
 from .talk import Talk
@@ -65,7 +65,7 @@ limit {limit}
 """
 _UNDER_WAY: Final = {
     "running": "job.id in (select job_id from treadle.run)",
-    "waiting": "job.id in (select job_id::uuid from treadle.answer where waits)",
+    "waiting": f"job.id in (select {sql.as_id('job_id')} from treadle.answer where waits)",
 }
 # The order of a lane tells neither who runs nor who waits: so many more are looked at, with room for those who have
 # begun since the last beat of their pod.

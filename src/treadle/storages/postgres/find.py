@@ -73,7 +73,7 @@ KEPT: Final = (
 GET: Final = sql.statement("get", sql.ALL_ERRORS)
 _RUNNING: Final = "select job_id as id from treadle.run where {0}::text[] is not null"
 # A job waits for nothing but its answer.
-_WAITING: Final = "select job_id::uuid as id from treadle.answer where waits and {0}::text[] is not null"
+_WAITING: Final = f"select {sql.as_id('job_id')} as id from treadle.answer where waits and {{0}}::text[] is not null"
 _UNDER_WAY: Final = {"running": _RUNNING, "waiting": _WAITING}
 
 

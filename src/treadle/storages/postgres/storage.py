@@ -393,7 +393,7 @@ class PostgresStorage(
         try:
             return await line.run(make)
         except BadValue:
-            if not await line.run(lambda: cluster.mend(pod)):
+            if not await line.run(lambda: cluster.mend(pod, runs)):
                 raise
             return await line.run(make)
 

@@ -91,7 +91,7 @@ group by 1
 """
 _RUNNING: Final = _UNDER_WAY.format(state="running", ids="select job_id from treadle.run")
 _STATES: Final = {
-    "waiting": _UNDER_WAY.format(state="waiting", ids="select job_id::uuid from treadle.answer where waits"),
+    "waiting": _UNDER_WAY.format(state="waiting", ids=f"select {sql.as_id('job_id')} from treadle.answer where waits"),
     "succeeded": _SUCCEEDED,
     "failed": _RARE.format(state="failed"),
     "cancelled": _RARE.format(state="cancelled"),

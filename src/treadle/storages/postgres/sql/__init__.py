@@ -48,6 +48,12 @@ QUEUE: Final = (
 )
 
 
+def as_id(column: str) -> str:
+    """A column of text as a job's id, null for what is none: one row with another text must not end the statement."""
+    shape = "00000000-0000-0000-0000-000000000000"
+    return f"case when translate({column}, '0123456789abcdef', '0000000000000000') = '{shape}' then {column}::uuid end"
+
+
 class Schema:
     """The schema's name, checked and quoted, and statements with it put in."""
 
