@@ -753,6 +753,8 @@ async def test_postgres_an_answer_for_a_job_whose_id_is_none_keeps_no_other_wait
         "select 'a' || n, x, 'c', 1, 1, 2, true "
         "from unnest(array['', 'x', repeat('-', 36), repeat('0', 36), '{}']) with ordinality as u (x, n)"
     )
+    await postgres.storage.insert([NewJob(id=an_id(), task=TASK, queue=GOOD_QUEUE, args="{}")])
+    await postgres.admin.execute("update job set state = 'waiting', token = 'c'")
     assert await postgres.storage.waits_over(10) == []
     assert await postgres.admin.fetchval("select count(*) from answer where waits") == 0
 
