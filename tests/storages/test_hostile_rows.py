@@ -477,8 +477,6 @@ class SQLite:
         known = {"id": f"'{an_id()}'", "job_id": f"'{an_id()}'", "queue": f"'{GOOD_QUEUE}'", "task": f"'{TASK}'",
                  "card": f"'{CARD}'", "entry": "'{}'", "body": "'{}'", "args": "'{\"n\": 1}'", "refill": "1.0",
                  "leases": "'[]'", "definition": "'{}'", "progress": "'{}'", "descriptor": "'{}'"}  # fmt: skip
-        if table == "answer":
-            known |= {"waits": "1", "expires_at": "2.0"}
         now = "(julianday('now') - 2440587.5) * 86400.0"
         if table == "job":
             known |= {key: value.format(now=now) for key, value in JOB_STATES[case.base].items()}
