@@ -173,13 +173,14 @@ async def test_failures_of_a_muted_cause_raise_no_alarm(tmp_path: Path) -> None:
 
 async def told_when(web: Dashboard, wanted: Callable[[list[Item]], bool]) -> list[Item]:
     """What is told of failing tasks, once it is as it should be: causes come a moment later than the page."""
-    while True:
-        web.counts.forget()
-        items = web.attending.judge(await web.attending.gather())
-        found = [item for item in items if item.kind == "failing"]
-        if wanted(found):
-            return found
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(120):
+        while True:
+            web.counts.forget()
+            items = web.attending.judge(await web.attending.gather())
+            found = [item for item in items if item.kind == "failing"]
+            if wanted(found):
+                return found
+            await asyncio.sleep(0.02)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

@@ -94,7 +94,7 @@ def find(evidence: Evidence) -> tuple[Item, ...]:
 
 
 def bounded(items: Sequence[Item], most: int = MOST_OF_A_KIND) -> tuple[Item, ...]:
-    """So many of each kind, and how many more there are: a thousand queues that nobody serves are one thing to mend."""
+    """At most `most` items of each kind, then one that counts the rest: a thousand unserved queues have one cause."""
     numbers = Counter(item.kind for item in items)
     seen: Counter[str] = Counter()
     found: list[Item] = []

@@ -517,7 +517,7 @@ def _holds(key: str, value: Value, row: Row, now: float) -> bool:
 
 def _as_shown(row: Row) -> Row:
     """The row with masked texts. The type of an error is shown as it is: only its message is masked."""
-    from . import redact  # its patterns take a millisecond to make, and nobody who only enqueues needs them
+    from . import redact  # compiling its patterns takes a millisecond, and an enqueue does not need them
 
     kind, colon, message = (row.error_text or "").partition(": ")
     return msgspec.structs.replace(

@@ -40,7 +40,7 @@ class Refused(Struct, frozen=True):
 
 
 def judge(which: Filter, *, payload: bool, is_secret: IsSecret) -> Filter | Refused:
-    """The filter as whoever has this sight may use it, or the first term that they may not use."""
+    """The filter as a role with this sight may use it, or the first term that the role may not use."""
     compares_texts = False
     for term in which.terms:
         refused = _refused(term, payload=payload, is_secret=is_secret)
@@ -53,8 +53,8 @@ def judge(which: Filter, *, payload: bool, is_secret: IsSecret) -> Filter | Refu
 
 
 def shown(which: Filter, *, payload: bool, is_secret: IsSecret) -> Filter:
-    """Somebody else's filter, as whoever has this sight may read it: with masks for the values of terms that they could
-    not use, and for what looks like a secret in all others."""
+    """Another user's filter as a role with this sight may read it: the values of terms that the role may not use are
+    masked, and so is what looks like a secret in all other terms."""
     return Filter(tuple(_shown(term, payload=payload, is_secret=is_secret) for term in which.terms))
 
 

@@ -88,8 +88,8 @@ class Taken(Struct, frozen=True, kw_only=True, gc=False):
 
 
 def mended(bucket: Bucket) -> Bucket:
-    """A bucket as it came out of a storage, with what somebody damaged replaced by what can be computed with: a rate
-    that is none is one token a second, and nobody has more tokens, or owes more, than the capacity."""
+    """A bucket read from a storage, with damaged values replaced: a rate that is not a positive number becomes one
+    token a second, and the tokens are kept between minus and plus the capacity."""
     capacity = min(max(bucket.capacity, 1), _MOST)
     refill, tokens, at = bucket.refill, bucket.tokens, bucket.at
     if not (0 < refill <= _FARTHEST and abs(at) <= _FARTHEST and math.isfinite(tokens)):

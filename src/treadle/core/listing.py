@@ -28,7 +28,7 @@ class Listing(Generic[T]):
 
     @property
     def is_short(self) -> bool:
-        """All there is is shown, and nobody looked for anything."""
+        """Whether the page shows every row, without a search."""
         return not self.text and len(self.rows) == self.total
 
     @property
