@@ -203,7 +203,9 @@ def test_all_of_it_has_sync_twins(app: App) -> None:
     try:
         id = app.enqueue_sync("plain").id
         assert app.history.series_sync(since="1h").whole.finished == 0
-        assert app.history.tasks_sync() == ()
+        assert app.history.tasks_sync(waiting=False) == ()
+        (pair,) = app.history.tasks_sync()  # it still waits
+        assert (pair.task, pair.series.whole.finished, pair.series.whole.wait.count) == ("plain", 0, 1)
         assert [line.what for line in app.history.timeline_sync(id)] == ["enqueued"]
         assert app.history.pods_sync() == []
         assert app.history.depth_sync(since="1h").queues == ()

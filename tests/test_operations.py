@@ -38,13 +38,19 @@ async def test_a_preview_counts_exactly_and_writes_nothing(app: App) -> None:
     await app.close()
 
 
-async def test_a_preview_stops_counting_at_ten_thousand(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_preview_of_very_many_is_exact_or_says_that_it_is_not(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert PREVIEWED == 10_000
     monkeypatch.setattr("treadle.operations.PREVIEWED", 20)
     monkeypatch.setattr("treadle.operations._PAGE", 7)
     await with_jobs(app, 25)
     preview = await app.operations.preview("cancel", everything=True)
-    assert (preview.matched, preview.capped) == (20, True)
+    assert (preview.matched, preview.changes, preview.capped) == (25, 25, False)
+    assert preview.states == {"ready": 25} and sum(preview.queues.values()) == 20
+    monkeypatch.setattr("treadle.operations._COUNTED_FOR", 0.0)
+    preview = await app.operations.preview("cancel", everything=True)
+    assert (preview.matched, preview.changes, preview.capped) == (20, 20, True)
     await app.close()
 
 

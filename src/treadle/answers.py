@@ -9,11 +9,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Literal
 
-from .client import Client
+from .client import Client, new_id
 from .core import answer as answering
+from .core import names
 from .core.answer import Given
+from .core.audit import AuditLine
 from .core.duration import Duration
 from .core.errors import AnswerNotFound, AnswerStale, Conflict
+from .core.event import clean
 from .ports import Answered
 
 AnswerOutcome = Literal["won", "same"]
@@ -45,12 +48,36 @@ class Answers:
 
     async def say(self, token: str, given: Given) -> AnswerOutcome:
         """One of the three above, as it comes in the body of a request."""
-        told = await self._client.answer(answering.id_of(token), given)
-        if told.outcome == "won":
-            return "won"
-        if told.outcome == "same":
-            return "same"
-        raise _refused(told)
+        return _told(await self._client.answer(answering.id_of(token), given))
+
+    async def say_job(
+        self, job_id: str, given: Given, *, by: str | None = None, reason: str | None = None
+    ) -> AnswerOutcome:
+        """The same to the job instead of its token, for operators: the job must wait, without a slot. Conflict if it
+        does not; JobNotFound. With `by`, the act stands in the job's timeline and, with the `reason`, in the audit."""
+        if reason is not None:
+            names.check_reason(reason)
+        found = await self._client.awaited(job_id)
+        if found is None:
+            job = await self._client.get(job_id)
+            raise Conflict(f"job {job_id} is {job.state}: it does not wait for an answer")
+        line = None
+        if by is not None:
+            said = "answered with an error" if given.kind == "error" else f"answered: {given.kind}"
+            line = AuditLine(id=new_id(), act="jobs.answer", subject=job_id, by=clean(by), reason=reason, detail=said)
+        return _told(await self._client.answer(found.id, given, line))
+
+    async def give_job(
+        self, job_id: str, result: object = None, *, by: str | None = None, reason: str | None = None
+    ) -> AnswerOutcome:
+        """`give`, to a job that waits."""
+        return await self.say_job(job_id, answering.result(result), by=by, reason=reason)
+
+    async def fail_job(
+        self, job_id: str, error: object, *, by: str | None = None, reason: str | None = None
+    ) -> AnswerOutcome:
+        """`fail`, to a job that waits."""
+        return await self.say_job(job_id, answering.error(error), by=by, reason=reason)
 
     async def beat(self, token: str) -> datetime:
         """Still at it: the wait may last its whole time from now on. Answers with its new limit; AnswerStale,
@@ -69,8 +96,26 @@ class Answers:
     def again_sync(self, token: str, after: Duration) -> AnswerOutcome:
         return self._client.run_sync(self.again(token, after))
 
+    def give_job_sync(
+        self, job_id: str, result: object = None, *, by: str | None = None, reason: str | None = None
+    ) -> AnswerOutcome:
+        return self._client.run_sync(self.give_job(job_id, result, by=by, reason=reason))
+
+    def fail_job_sync(
+        self, job_id: str, error: object, *, by: str | None = None, reason: str | None = None
+    ) -> AnswerOutcome:
+        return self._client.run_sync(self.fail_job(job_id, error, by=by, reason=reason))
+
     def beat_sync(self, token: str) -> datetime:
         return self._client.run_sync(self.beat(token))
+
+
+def _told(told: Answered) -> AnswerOutcome:
+    if told.outcome == "won":
+        return "won"
+    if told.outcome == "same":
+        return "same"
+    raise _refused(told)
 
 
 def _refused(told: Answered) -> Conflict | AnswerStale | AnswerNotFound:

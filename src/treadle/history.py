@@ -7,17 +7,21 @@ from datetime import datetime
 
 from .client import Client
 from .context import instant
+from .core import ages as aging
 from .core import compare as comparing
 from .core import event, names, rollup
+from .core import filter as filters
 from .core import heat as heating
 from .core import series as charts
 from .core.compare import Against, Comparison, Window
 from .core.depth import DepthSeries, depth_series
 from .core.duration import Duration, seconds
 from .core.heat import Heat
+from .core.histogram import Histogram
 from .core.reading import FLEET, Reading
 from .core.rollup import HOUR, KEEP, MINUTE, Rollup
 from .core.series import EventView, PairSeries, ReadingView, Series
+from .ports import Query
 
 
 class History:
@@ -40,10 +44,14 @@ class History:
         since: Duration | datetime = "24h",
         until: datetime | None = None,
         step: Duration | None = None,
+        waiting: bool = True,
     ) -> Series:
-        """How many runs ended how, and how long they waited and took, over time. At most 2,000 points."""
+        """How many runs ended how, and how long they waited and took, over time. At most 2,000 points. Where it ends
+        now, jobs that still wait count by their age among the waits of the last point and of the whole: what is never
+        claimed would be missing otherwise. `waiting=False` leaves them out."""
         rows, begin, now, size = await self._rows(queue, task, since, until, step)
-        return charts.series(rows, begin, now, size)
+        waits = await self._ages(queue) if waiting and until is None else {}
+        return charts.series(rows, begin, now, size, aging.of(waits, queue, task))
 
     async def tasks(
         self,
@@ -53,10 +61,13 @@ class History:
         since: Duration | datetime = "24h",
         until: datetime | None = None,
         step: Duration | None = None,
+        waiting: bool = True,
     ) -> Sequence[PairSeries]:
         """The same for each queue and task by itself."""
         rows, begin, now, size = await self._rows(queue, task, since, until, step)
-        return charts.by_pair(rows, begin, now, size)
+        waits = await self._ages(queue) if waiting and until is None else {}
+        own = {pair: times for pair, times in waits.items() if task in (None, pair[1])}
+        return charts.by_pair(rows, begin, now, size, own)
 
     async def heat(
         self,
@@ -143,6 +154,19 @@ class History:
             rows += await self._read(fine, begins, ends, queue, task)
         return rows, first, end, size
 
+    async def _ages(self, queue: str | None) -> dict[tuple[str, str], Histogram]:
+        """Of jobs that still wait, the oldest; only if there may be more of them, how many there are."""
+        which = filters.parse("state:ready" if queue is None else f"state:ready queue:{queue}")
+        query = Query(filter=which, limit=aging.LOOKED_AT, next_first=True)
+        page = await self._client.ask(lambda storage: storage.find(query))
+        now = await self._client.ask(lambda storage: storage.time())
+        oldest = [(job.queue, job.task, now - job.run_at) for job in page.jobs]
+        if len(oldest) < aging.LOOKED_AT:
+            return aging.ages(oldest, (), {})
+        due = await self._client.ask(lambda storage: storage.due_tasks())
+        ready = {each.queue.name: each.ready for each in await self._client.ask(lambda storage: storage.queues())}
+        return aging.ages(oldest, [each for each in due if queue in (None, each.queue)], ready)
+
     async def _range(
         self, since: Duration | datetime, until: datetime | None, step: Duration | None
     ) -> tuple[float, float, float, float]:
@@ -178,8 +202,11 @@ class History:
         since: Duration | datetime = "24h",
         until: datetime | None = None,
         step: Duration | None = None,
+        waiting: bool = True,
     ) -> Series:
-        return self._client.run_sync(self.series(queue=queue, task=task, since=since, until=until, step=step))
+        return self._client.run_sync(
+            self.series(queue=queue, task=task, since=since, until=until, step=step, waiting=waiting)
+        )
 
     def tasks_sync(
         self,
@@ -189,8 +216,11 @@ class History:
         since: Duration | datetime = "24h",
         until: datetime | None = None,
         step: Duration | None = None,
+        waiting: bool = True,
     ) -> Sequence[PairSeries]:
-        return self._client.run_sync(self.tasks(queue=queue, task=task, since=since, until=until, step=step))
+        return self._client.run_sync(
+            self.tasks(queue=queue, task=task, since=since, until=until, step=step, waiting=waiting)
+        )
 
     def heat_sync(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, TypedDict, Unpack
 
@@ -20,8 +20,8 @@ from .core import records
 from .core.audit import AuditLine
 from .core.duration import Duration, seconds
 from .core.errors import Conflict, OperationNotFound, ResultTimeout
-from .core.filter import parse
-from .core.job import Job
+from .core.filter import Filter, parse
+from .core.job import Job, State
 from .core.operation import Act, Operation
 from .core.records import AuditView, OperationView, Preview, operation_view
 from .ports import Page, Query
@@ -29,6 +29,8 @@ from .ports import Page, Query
 PREVIEWED: Final = 10_000
 _PAGE: Final = 1_000
 _LONGEST_PREVIEW: Final = 5.0
+_COUNTED_FOR: Final = 1.0
+_MOST_COUNTED: Final = 100_000_000
 _POLL: Final = 0.25
 
 Progress = Callable[[OperationView], None]
@@ -58,7 +60,8 @@ class Operations:
         self._client = client
 
     async def preview(self, act: Act, filter_text: str = "", **options: Unpack[Options]) -> Preview:
-        """What it would do: exact up to 10,000 jobs, of which it then says that there are more. Nothing is written."""
+        """What it would do. Of up to 10,000 jobs each is looked at; more are counted by state, for a second at most;
+        where that is too short, `capped` says that there are more. Nothing is written."""
         wanted = _wanted(act, filter_text, options)
         which = parse(wanted.filter)
         jobs: list[Job] = []
@@ -70,7 +73,15 @@ class Operations:
             cursor = page.next or page.resume
             if cursor is None:
                 break
-        return records.preview(wanted, jobs[:PREVIEWED], capped=cursor is not None)
+        found = records.preview(wanted, jobs[:PREVIEWED], capped=cursor is not None)
+        return found if cursor is None else records.counted(found, await self._count(which))
+
+    async def _count(self, which: Filter) -> Mapping[State, int]:
+        try:
+            async with asyncio.timeout(_COUNTED_FOR):
+                return await self._client.ask(lambda storage: storage.count(which, _MOST_COUNTED))
+        except TimeoutError:
+            return {}
 
     async def start(
         self, act: Act, filter_text: str = "", *, attended: bool = False, **options: Unpack[Options]

@@ -21,6 +21,7 @@ from .core.audit import AuditLine
 from .core.counted import Counted
 from .core.duration import Duration, seconds
 from .core.errors import Conflict
+from .core.failure import mark
 from .core.job import Change, Job, QueueChange, State
 from .core.logline import LogView
 from .core.mute import Mute, check_cause
@@ -181,10 +182,14 @@ class Jobs:
         return "reprioritised"
 
     async def failures(self, *, queue: str | None = None, task: str | None = None, limit: int = 50) -> FailurePage:
-        """Failed jobs, grouped by cause (task, exception, place), the largest group first. Of the newest 10,000."""
+        """Why attempts fail: jobs that failed for good and jobs that wait for a retry, grouped by cause (task,
+        exception, place), the largest group first. Of the newest 10,000 failures and of 10,000 retries."""
         found = await self._client.ask(lambda storage: storage.failures(queue=queue, task=task, limit=limit))
         mutes = {each.cause: each for each in await self._client.ask(lambda storage: storage.mutes())}
-        groups = tuple(failure_view(group, mutes.get(group.cause)) for group in found.groups)
+        now = await self._client.ask(lambda storage: storage.time())
+        groups = tuple(
+            failure_view(group, mutes.get(group.cause), mark(found, group, None, now)) for group in found.groups
+        )
         return FailurePage(groups=groups, looked_at=found.looked_at, capped=found.capped)
 
     async def mute(

@@ -457,11 +457,11 @@ class Storage(Protocol):
         when their job goes."""
         ...
 
-    async def answer(self, id: str, given: Given) -> Answered:
+    async def answer(self, id: str, given: Given, *, line: AuditLine | None = None) -> Answered:
         """Say something, in one transaction: hold the job's row and the answer's, in this order, ask
         `core.answer.settle`, write the answer, and, if that releases its job, what `core.lifecycle.answered` makes of
         it. Of any number of callers at once exactly one has won. Sent again, it is the same. Wakes whoever waits, and
-        listeners of the job's queue, after the commit."""
+        listeners of the job's queue, after the commit. The line is written into the audit with an answer that won."""
         ...
 
     async def beat_answer(self, id: str) -> Answered:
@@ -470,6 +470,10 @@ class Storage(Protocol):
 
     async def answer_of(self, id: str) -> tuple[float, Answer | None]:
         """The storage's clock, and the answer with this id."""
+        ...
+
+    async def awaited(self, job_id: str) -> Answer | None:
+        """The answer that a waiting job waits for now; None if the job does not wait, or is not there."""
         ...
 
     async def waits_over(self, limit: int) -> Sequence[WaitOver]:
@@ -640,7 +644,10 @@ class Storage(Protocol):
     async def failures(
         self, *, queue: str | None = None, task: str | None = None, limit: int = 50, most: int = LOOKED_AT
     ) -> Failures:
-        """Failed jobs, grouped by cause: the largest groups, at most `limit`, of the newest `most` failures."""
+        """Jobs that failed and jobs that wait for their retry, grouped by the cause of their last error: the largest
+        groups, at most `limit`. Of the newest `most` failures, and of `most` retries: of each queue and task the next
+        ones in turn, so that none hides the others. First and last seen: a failure when it ended, a retry at its last
+        error, and since its first one (of those that are kept) if that had the same cause."""
         ...
 
     async def mutes(self) -> Sequence[Mute]:

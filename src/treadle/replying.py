@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from .core import answer as answering
 from .core.answer import Answer, Given, NewAnswer
+from .core.audit import AuditLine
 from .core.duration import words
 from .core.errors import AnswerExpired, AnswerNotFound, AnswerStale, ClaimLost
 from .core.event import Event
@@ -79,11 +80,17 @@ class Replying:
             raise AnswerNotFound("the answer that this job got is not there any more")
         return found
 
-    async def answer(self, id: str, given: Given) -> Answered:
-        """From outside: what became of the word. The timeline hears of it, and hooks of a job that it released."""
-        told = await self.ask(lambda storage: storage.answer(id, given))
+    async def awaited(self, job_id: str) -> Answer | None:
+        """The answer that a job waits for now, without a slot."""
+        return await self.ask(lambda storage: storage.awaited(job_id))
+
+    async def answer(self, id: str, given: Given, line: AuditLine | None = None) -> Answered:
+        """From outside: what became of the word. The timeline hears of it, and hooks of a job that it released. The
+        line stands in the audit if this answer counts."""
+        told = await self.ask(lambda storage: storage.answer(id, given, line=line))
         if told.outcome == "won" and told.job is not None:
-            await self._write_down(Event(id="", job=told.job, what="answered", detail=given.kind))
+            by = None if line is None else line.by
+            await self._write_down(Event(id="", job=told.job, what="answered", by=by, detail=given.kind))
             if told.released and self._hooks.released:
                 self._hooks.tell("released", await self.get(told.job))
         return told

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 
-from treadle import App, Context, Registry, Retry
+from treadle import AnswerFailed, App, Context, Fail, Registry, Retry, Wait
 
 log = logging.getLogger("shop")
 log.addHandler(logging.NullHandler())
@@ -74,6 +74,17 @@ async def nightly(ctx: Context, day: str = "today") -> None:
 @registry.task(name="shop.search.reindex", queue="search")
 async def reindex(full: bool = False) -> int:
     return 1204
+
+
+@registry.task(name="shop.billing.approve", queue="approvals", retry=Retry(max_attempts=1))
+async def approve(ctx: Context, order_id: int) -> object:
+    """Waits for a person."""
+    if ctx.has_answer:
+        try:
+            return await ctx.answer()
+        except AnswerFailed as refused:
+            raise Fail(f"order {order_id}: {refused.error}") from None
+    raise Wait(await ctx.answer_token("1h"))
 
 
 def include(app: App) -> None:

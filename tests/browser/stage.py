@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.routing import Mount
 
 from treadle import App
-from treadle.web.access import Access
+from treadle.web.access import Access, Authenticate
 from treadle.web.dashboard import Dashboard
 
 from . import scene
@@ -36,15 +36,25 @@ def free_port() -> int:
 
 class Stage(threading.Thread):
     def __init__(
-        self, app: App, *, living: bool = True, minutes: int = 90, prefix: str = "", env: str = "staging"
+        self,
+        app: App,
+        *,
+        living: bool = True,
+        minutes: int = 90,
+        prefix: str = "",
+        env: str = "staging",
+        access: Authenticate = who,
+        filled: bool = True,
+        port: int | None = None,
     ) -> None:
         super().__init__(daemon=True)
         self.app = app
-        self.port = free_port()
+        self.port = free_port() if port is None else port
         self.url = f"http://127.0.0.1:{self.port}{prefix}"
         self.scene: scene.Scene | None = None
-        self.dashboard = Dashboard(app, access=who, env=env, color="#b5651d")
+        self.dashboard = Dashboard(app, access=access, env=env, color="#b5651d")
         self._prefix = prefix
+        self._filled = filled
         self._living = living
         self._minutes = minutes
         self._loop = asyncio.new_event_loop()
@@ -68,7 +78,8 @@ class Stage(threading.Thread):
             async with scene.living(self.app, self._minutes) as self.scene:
                 await self._serve()
         else:
-            self.scene = await scene.fill(self.app, minutes=self._minutes)
+            if self._filled:
+                self.scene = await scene.fill(self.app, minutes=self._minutes)
             await self._serve()
         await self.app.close()
 

@@ -164,6 +164,8 @@ def test_while_the_storage_is_away_pages_say_so_and_come_back_by_themselves(
         page.wait_for_timeout(2_500)  # the server has had a look
         server.stop("immediate")
         expect(page.locator("#stale")).to_contain_text("The storage cannot be reached", timeout=30_000)
+        expect(page.locator("#live")).to_have_attribute("data-live", "storage away")
+        expect(page.locator("#live")).to_contain_text("storage away")
         expect(page.locator("tbody tr")).to_have_count(1)  # nothing shows zero
         # Who comes only now is told, too.
         opened = late.page
@@ -172,4 +174,46 @@ def test_while_the_storage_is_away_pages_say_so_and_come_back_by_themselves(
         expect(opened.locator("main")).to_contain_text("tries again by itself")
         server.start()
         expect(page.locator("#stale")).to_have_count(0, timeout=30_000)
+        seen.live()
         expect(opened.locator("tbody tr")).to_have_count(1, timeout=30_000)
+
+
+def test_the_mark_says_that_the_server_is_away_and_when_it_is_back(tmp_path: Path, watch: Watch) -> None:
+    stage = Stage(App(f"sqlite:///{tmp_path}/x.db"), living=False, filled=False)
+    stage.start()
+    stage.wait()
+    seen = watch(stage)
+    seen.allow("ERR_")
+    page = seen.go("/queues")
+    seen.live()
+    stage.end()
+    expect(page.locator("#live")).to_have_attribute("data-live", "reconnecting")
+    expect(page.locator("#stale")).to_contain_text("The server does not answer", timeout=15_000)
+    expect(page.locator("#live")).to_have_attribute("data-live", "reconnecting")
+    page.context.set_offline(True)
+    expect(page.locator("#live")).to_have_attribute("data-live", "offline")
+    page.context.set_offline(False)
+    back = Stage(App(f"sqlite:///{tmp_path}/x.db"), living=False, filled=False, port=stage.port)
+    back.start()
+    back.wait()
+    expect(page.locator("#live")).to_have_attribute("data-live", "live", timeout=30_000)
+    expect(page.locator("#stale")).to_have_count(0)
+    seen.leave()
+    back.end()
+
+
+def test_the_mark_is_true_while_a_dialog_is_open(sqlite_stage: Stage, watch: Watch) -> None:
+    """What cannot be shown just now is asked for all the same: or the mark would be green over no storage."""
+    seen = watch(sqlite_stage)
+    seen.allow("503")
+    page = seen.go("/queues")
+    seen.live()
+    page.keyboard.press("?")
+    expect(page.locator("#dialog")).to_be_visible()
+    away = json.dumps({"error": {"kind": "unavailable", "message": "away", "fields": {"storage": "away"}}})
+    page.route("**/queues", lambda route: route.fulfill(status=503, body=away))
+    sqlite_stage.dashboard.hub.stir("queues")
+    expect(page.locator("#live")).to_have_attribute("data-live", "storage away")
+    page.unroute("**/queues")
+    expect(page.locator("#live")).to_have_attribute("data-live", "live", timeout=15_000)
+    expect(page.locator("#dialog")).to_be_visible()

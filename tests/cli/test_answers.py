@@ -68,3 +68,18 @@ def test_what_is_wrong_is_said_in_one_line(treadle: Treadle, store: Store) -> No
     ):
         ran = treadle("answers", *line)
         assert (ran.code, says in ran.err) == (code, True), (line, ran.err)
+
+
+def test_an_operator_answers_by_the_id_of_the_job(treadle: Treadle, store: Store) -> None:
+    waiting(store)
+    id = treadle("jobs", "find", "state:waiting", "--json").object["id"]
+    assert treadle("jobs", "answer", id, "{").code == 2
+    assert treadle("jobs", "answer", id, "1", "--fail", "no").code == 2
+    assert treadle("jobs", "answer", id, '{"paid": true}', "--by", "ann").lines == ["answered"]
+    late = treadle("jobs", "answer", id, "--fail", "card declined")
+    assert late.code == 1
+    assert "it does not wait for an answer" in late.err
+    waiting(store)
+    id = treadle("jobs", "find", "state:waiting", "--json").objects[0]["id"]
+    assert treadle("jobs", "answer", id, "--fail", "card declined", "--json").object["kind"] == "error"
+    assert treadle("jobs", "answer", "019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11").code == 3

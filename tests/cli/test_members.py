@@ -148,8 +148,8 @@ def test_failures_are_grouped_and_a_group_is_revived(treadle: Treadle, store: St
     (group,) = treadle("jobs", "failures", "--json").objects
     assert (group["count"], group["sample"]) == (1, failed)
     ran = treadle("jobs", "failures")
-    assert ran.lines[0].split()[:2] == ["count", "task"]
-    assert f"treadle jobs revive '{group['filter']}'" in ran.err
+    assert ran.lines[0].split()[:3] == ["failed", "retrying", "task"]
+    assert f"treadle jobs revive 'state:failed {group['filter']}'" in ran.err
     assert treadle("jobs", "revive", group["filter"], "--yes").lines == ["revive: 1 changed of 1"]
     assert store.state(failed) == "ready"
     assert "no job has failed" in treadle("jobs", "failures").err

@@ -49,7 +49,8 @@ def a_pod(**fields: Any) -> PodView:
 def a_group(**fields: Any) -> FailureView:
     plain: dict[str, Any] = {
         "cause": "c", "filter": 'cause:"c"', "task": "charge", "type": "ValueError", "place": "shop:charge",
-        "count": 1204, "first_at": NOW, "last_at": NOW, "sample": "1", "message": "declined",
+        "count": 1300, "failed": 1204, "retrying": 96, "first_at": NOW, "last_at": NOW, "sample": "1",
+        "message": "declined",
     }  # fmt: skip
     return FailureView(**{**plain, **fields})
 

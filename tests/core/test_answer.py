@@ -184,6 +184,21 @@ def test_a_run_meets_its_answer_or_waits_for_it() -> None:
     assert answer.meet(a_row(), "job", "of another claim") == "refused"
 
 
+@pytest.mark.parametrize(
+    ("job", "row", "found"),
+    [
+        ({}, {"waits": True}, True),
+        ({}, {"waits": False}, False),
+        ({}, {"waits": True, "kind": "result"}, False),
+        ({"state": State.RUNNING}, {"waits": True}, False),
+        ({"token": "another"}, {"waits": True}, False),
+        ({"id": "another"}, {"waits": True}, False),
+    ],
+)
+def test_a_job_awaits_an_open_answer_of_its_own_claim(job: dict[str, Any], row: dict[str, Any], found: bool) -> None:
+    assert answer.awaits(a_job(**job), a_row(**row)) is found
+
+
 def test_a_wait_is_over_if_nobody_has_answered_in_time() -> None:
     assert answer.is_over(a_row(), 60.0)
     assert not answer.is_over(a_row(), 59.9)

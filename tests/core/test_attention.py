@@ -7,13 +7,15 @@ from typing import Any
 from msgspec import structs
 
 from treadle.core import attention
-from treadle.core.attention import Cause, Evidence, Item, bounded, find
+from treadle.core.attention import Act, Cause, Evidence, Item, find, grouped, queues_that
 from treadle.core.fact import Fact
 from treadle.core.failing import Failing, Runs
 from treadle.core.job import ErrorEntry, Job, State
 from treadle.core.pod import Pod, PodCard
 from treadle.core.queue import Queue, QueueStats
 from treadle.core.schedule_view import ScheduleView
+from treadle.core.series import Point, Series, Spread
+from treadle.core.streak import Streak
 from treadle.core.view import PodView, QueueView, pod_view, queue_view
 from treadle.core.warnings import ClusterWarning
 
@@ -47,10 +49,94 @@ def only(**given: Any) -> Item:
 def test_of_many_of_a_kind_some_are_shown_and_the_others_counted() -> None:
     items = [Item(kind="a", subject=str(n), level="error", text=f"a {n}", page="queues") for n in range(5)]
     items += [Item(kind="b", level="warn", text="b")]
-    found = bounded(items, 2)
+    found = grouped(items, 2)
     assert [item.text for item in found] == ["a 0", "a 1", "… and 3 more of the same kind", "b"]
-    assert found[2].page == "queues" and found[2].level == "error"
-    assert bounded(items) == tuple(items)
+    assert found[2].page == "queues" and found[2].level == "error" and found[2].measure == 3
+    assert grouped(items) == tuple(items)
+
+
+def test_thousands_of_queues_with_one_trouble_are_one_row() -> None:
+    paused = [queue(f"q{n}", paused=True, ready=1, paused_at=NOW - timedelta(seconds=n)) for n in range(5_000)]
+    (item,) = grouped(find(Evidence(now=NOW, queues=paused)))
+    assert item.text == "5,000 queues are paused, and jobs wait in them: q0, q1, q2…"
+    assert (item.page, item.show, item.measure, item.seconds, item.at_least) == (
+        "queues",
+        "paused",
+        5_000,
+        4_999.0,
+        False,
+    )
+    some = [*paused[:11], queue("z", paused=True, ready=1, paused_at=None)]
+    (item,) = grouped(find(Evidence(now=NOW, queues=some)))
+    assert item.at_least  # of one of them nobody knows since when
+
+
+def test_the_queues_that_a_row_is_about() -> None:
+    late = {"ready": 3, "oldest_ready_seconds": 400.0}
+    queues = [
+        queue("unserved", **late), queue("behind", pods=1, **late), queue("paused", pods=1, paused=True, **late),
+        queue("cooling", pods=1, cool_until=NOW + timedelta(seconds=5)), queue("well", pods=1, ready=1),
+    ]  # fmt: skip
+    for show in ("unserved", "behind", "paused", "cooling"):
+        assert [each.name for each in queues_that(show, queues, NOW)] == [show]
+
+
+def test_an_item_names_the_act_that_mends_it() -> None:
+    late = {"ready": 3, "oldest_ready_seconds": 400.0, "pods": 1}
+    jobs = Act("jobs", "state:ready queue:mail")
+    assert only(queues=[queue(paused=True, ready=1)]).acts == (Act("resume", "mail"),)
+    assert only(queues=[queue(cool_until=NOW + timedelta(seconds=5))]).acts == (Act("warm", "mail"),)
+    assert only(queues=[queue(**late)]).acts == (jobs,)
+    assert only(queues=[queue(rate=1.0, **late)]).acts == (Act("rate", "mail"), jobs)
+    assert only(queues=[queue(max_workers=2, **late)]).acts == (Act("scale", "mail"), jobs)
+    assert only(schedules=[schedule(last_error="x")]).acts == (Act("edit", "nightly"), Act("fire", "nightly"))
+    assert only(pods=[pod(stuck_threads=1)]).acts == only(pods=[pod(loop_lag=9.0)]).acts == (Act("stacks", "p1"),)
+    cause = Cause(cause="pay:Declined:", type="Declined", place="", retrying=False)
+    given_up = only(failing=[fails()], causes={("mail", "pay"): cause})
+    assert given_up.acts == (Act("revive", 'state:failed cause:"pay:Declined:"'),)
+    late_fact = Fact("TREADLE-D016", "error", "schedule a should have fired 5m ago")
+    assert only(facts=[late_fact]).acts == (Act("fire", "a"),)
+
+
+def test_since_when_as_history_and_the_storage_tell() -> None:
+    hour = Streak(NOW.timestamp() - 1800)
+    item = only(failing=[fails()], streaks={("failing", "mail", "pay"): hour})
+    assert (item.seconds, item.at_least) == (1800.0, False)
+    assert only(failing=[fails()]).seconds is None
+    behind = queue(pods=1, ready=9, oldest_ready_seconds=600.0)
+    assert only(queues=[behind]).seconds == 600.0
+    longer = only(queues=[behind], streaks={("behind", "mail", ""): hour._replace(at_least=True)})
+    assert (longer.seconds, longer.at_least) == (1800.0, True)
+    cooling = queue(cool_until=NOW + timedelta(seconds=5))
+    assert only(queues=[cooling], streaks={("cooling", "mail", ""): hour}).seconds == 1800.0
+    assert only(schedules=[schedule(last_error="x", due_at=NOW - timedelta(seconds=9))]).seconds == 9.0
+    assert only(poison=1, last_poison=NOW - timedelta(seconds=7)).seconds == 7.0
+    gone = pod(state="lost", running=1, beat_at=NOW - timedelta(seconds=60))
+    stuck = [item for item in find(Evidence(now=NOW, stuck=1, pods=[gone])) if item.kind == "stuck"]
+    assert stuck[0].seconds == 60.0
+
+
+def _series(*points: tuple[dict[str, int], float | None]) -> Series:
+    def spread(most: float | None) -> Spread:
+        return Spread(int(most is not None), most, most, most, most, most)
+
+    made = [
+        Point(
+            at=NOW - timedelta(minutes=len(points) - n), outcomes=outcomes, wait=spread(wait), run=spread(None),
+            total=spread(None),
+        )
+        for n, (outcomes, wait) in enumerate(points)
+    ]  # fmt: skip
+    return Series(step=60.0, points=tuple(made), whole=made[0])
+
+
+def test_how_long_a_queue_was_behind_or_cooled_down_is_in_its_history() -> None:
+    calm, late = ({"succeeded": 1}, 1.0), ({"succeeded": 1}, 400.0)
+    own = _series(*[calm] * 12, late, ({}, None), late)
+    assert attention.history_of("behind", [own, _series(*[calm] * 15)]) == Streak(NOW.timestamp() - 180)
+    assert attention.history_of("behind", [_series(calm)]) is attention.history_of("behind", []) is None
+    throttled = _series(({"throttled": 1}, None), ({}, None))
+    assert attention.history_of("cooling", [throttled]) == Streak(NOW.timestamp() - 120, at_least=True)
 
 
 def test_where_all_is_well_nothing_is_said() -> None:
@@ -88,18 +174,21 @@ def test_a_task_that_fails_is_named_with_its_cause_and_where_to_look() -> None:
     cause = Cause(cause="pay:Declined:shop:pay", type="Declined", place="shop:pay", retrying=True)
     told = only(failing=[fails(usual=0.02, muted=3)], causes={("mail", "pay"): cause})
     assert told.text.endswith("(100 %, usually 2 %), mostly Declined in shop:pay; 3 of muted causes not counted")
-    assert told.filter == "is:retrying queue:mail task:pay"
+    assert told.filter == 'is:retrying queue:mail cause:"pay:Declined:shop:pay"'
     given_up = structs.replace(cause, retrying=False, place="")
     told = only(failing=[fails()], causes={("mail", "pay"): given_up})
     assert told.text.endswith("mostly Declined")
-    assert told.filter == 'state:failed cause:"pay:Declined:shop:pay"'
+    assert told.filter == 'state:failed queue:mail cause:"pay:Declined:shop:pay"'
 
 
 def test_a_queue_that_fails_is_named_without_a_task() -> None:
     cause = Cause(cause="pay:Declined:", type="Declined", place="", retrying=True)
     item = only(failing=[fails(task="")], causes={("mail", ""): cause})
     assert item.text.startswith("queue mail fails: ")
-    assert (item.remedy, item.filter) == ("treadle jobs failures --queue mail", "is:retrying queue:mail")
+    assert (item.remedy, item.filter) == (
+        "treadle jobs failures --queue mail",
+        'is:retrying queue:mail cause:"pay:Declined:"',
+    )
 
 
 def test_pods_that_went_without_a_word() -> None:
@@ -212,6 +301,7 @@ def test_since_when_is_since_it_was_first_seen() -> None:
     first = find(Evidence(now=NOW, stuck=1, queues=[queue(pods=1, ready=1, oldest_ready_seconds=600.0)]))
     told, seen = attention.remember(first, {}, 100.0)
     assert {item.kind: item.seconds for item in told} == {"stuck": 0.0, "behind": 600.0}
+    assert {item.kind: item.at_least for item in told} == {"stuck": True, "behind": False}
     told, seen = attention.remember(find(Evidence(now=NOW, stuck=7)), seen, 130.0)
     assert [item.seconds for item in told] == [30.0] and "7 jobs" in told[0].text
     assert list(seen) == [("stuck", "")]  # what is over is forgotten

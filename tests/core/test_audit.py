@@ -17,14 +17,14 @@ from treadle.core.job import Change, Job, QueueChange, State
     [
         (
             {"paused": True, "by": "ann", "paused_by": "ann", "pause_reason": "down", "paused_until": 9.0},
-            {"act": "queues.pause", "by": "ann", "reason": "down", "detail": "paused_until 9.0"},
+            {"act": "queues.pause", "by": "ann", "reason": "down", "detail": "until 1970-01-01 00:00:09 UTC"},
         ),
         ({"paused": False, "by": "ben"}, {"act": "queues.resume", "by": "ben"}),
         (
             {"version": 3, "max_workers": 5, "keep_failed": None},
-            {"act": "queues.set", "detail": "max_workers 5, keep_failed None"},
+            {"act": "queues.set", "detail": "max_workers 5, keep_failed –"},
         ),
-        ({"rate": 2.0, "told": "admin, request 7"}, {"act": "queues.set", "detail": "rate 2.0, (admin, request 7)"}),
+        ({"rate": 2.0, "told": "admin, request 7"}, {"act": "queues.set", "detail": "rate 2/s (admin, request 7)"}),
     ],
 )
 def test_an_edit_of_a_queue_is_told_by_what_it_changes(fields: dict[str, Any], line: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from treadle.core.drain import Drain, Flow, drain, flow, per_minute
+from treadle.core.drain import UNSERVED, Drain, Flow, began, drain, flow, per_minute, seconds, seconds_to_scale_by
 from treadle.core.queue import Queue, QueueStats
 from treadle.core.series import PairSeries, Point, Series, Spread
 from treadle.core.view import QueueView, queue_view
@@ -105,3 +105,63 @@ def test_per_minute_divides_by_the_time_that_the_minutes_cover() -> None:
     assert per_minute([minutes(*[208] * 8, 104)], NOW) == pytest.approx(208.0)
     assert per_minute([minutes(208, 104)], NOW) == pytest.approx(208.0)
     assert per_minute([], NOW) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("ran", "starts", "began_ago"),
+    [
+        ([], [ago(20)], None),
+        ([minutes(0, 0, 60, 60, 30)], [], 150.0),
+        ([minutes(60, 30)], [ago(3600)], 90.0),
+        ([minutes(60, 30)], [ago(75), ago(60), ago(10)], 75.0),  # the first pod started within its first minute
+        ([minutes(60, 30)], [ago(10)], 90.0),  # who ran the first is not known any more
+        ([minutes(60, 30), minutes(60, 60, 30, task="b")], [ago(140)], 140.0),
+    ],
+)
+def test_since_when_anything_was_watched(
+    ran: list[PairSeries], starts: list[datetime], began_ago: float | None
+) -> None:
+    idle = replace(
+        minutes(0).series, points=tuple(replace(point, outcomes={}) for point in minutes(*[0] * 30).series.points)
+    )
+    quiet = [PairSeries("mail", "quiet", idle)]
+    some = [
+        replace(
+            pair,
+            series=replace(
+                pair.series,
+                points=tuple(
+                    point if point.outcomes["succeeded"] else replace(point, outcomes={})
+                    for point in pair.series.points
+                ),
+            ),
+        )
+        for pair in ran
+    ]
+    assert began([*quiet, *some], starts) == (None if began_ago is None else ago(began_ago))
+
+
+def test_per_minute_of_a_first_minute_is_that_of_its_seconds() -> None:
+    """Twenty seconds after the start of all, 40 jobs are 120 a minute, not eight."""
+    assert per_minute([minutes(0, 0, 0, 0, 0, 0, 40)], NOW, ago(20)) == pytest.approx(120.0)
+    assert per_minute([minutes(*[208] * 8, 104)], NOW, ago(3600)) == pytest.approx(208.0)
+    assert per_minute([minutes(0, 40)], NOW, ago(20), of=("failed",)) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("found", "measured", "scaled"),
+    [
+        (Drain("empty"), 0.0, 0.0),
+        (Drain("in", seconds=252.0), 252.0, 252.0),
+        (Drain("in", seconds=165_180.0), 165_180.0, 86_400.0),
+        (Drain("grows", per_minute=40.0), float("inf"), 86_400.0),
+        (Drain("steady"), float("inf"), 86_400.0),
+        (Drain("unknown"), float("inf"), 86_400.0),
+        (Drain("never", reason=UNSERVED), float("inf"), 86_400.0),
+        (Drain("never", reason="paused"), float("inf"), 0.0),  # more workers would not help
+        (Drain("never", reason="max_workers is 0"), float("inf"), 0.0),
+    ],
+)
+def test_a_drain_as_one_number(found: Drain, measured: float, scaled: float) -> None:
+    assert seconds(found) == measured
+    assert seconds_to_scale_by(found, 86_400.0) == scaled

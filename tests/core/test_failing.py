@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -120,3 +121,25 @@ def test_what_happened_lately_is_summed_pair_by_pair() -> None:
     since = NOW.timestamp() - 300.0
     pair = PairSeries("mail", "pay", series({"failed": 1}, {"failed": 2}, {"retried": 4}, {"succeeded": 8}, step=150.0))
     assert failing.lately([pair], since) == {PAY: Runs(6, 14)}
+
+
+def test_since_when_a_task_fails_is_in_its_history() -> None:
+    good, bad = {"succeeded": 9}, {"retried": 9}
+    assert failing.since([], None, 0.0) is failing.since([series(good)], None, 0.0) is None
+    own = series(*[good] * 12, bad, {}, bad, step=60.0)
+    began = own.points[12].at.timestamp()
+    assert failing.since([own], None, 0.0) == (began, False)
+    assert failing.since([own, series(*[good] * 15, step=60.0)], None, 0.8) is None  # as usual, with the other task
+    whole = series(bad, bad, step=60.0)
+    assert failing.since([whole], None, 0.0) == (whole.points[0].at.timestamp(), True)
+    day = series(*[good] * 3, bad, bad)
+    longer = Series(
+        step=300.0, whole=day.whole,
+        points=tuple(replace(each, at=each.at - timedelta(days=1)) for each in day.points),
+    )  # fmt: skip
+    assert failing.since([whole], longer, 0.0) == (longer.points[3].at.timestamp(), False)
+    assert failing.since([whole], series(good), 0.0) == (whole.points[0].at.timestamp(), True)
+    later = Series(
+        step=300.0, whole=day.whole, points=tuple(replace(each, at=each.at + timedelta(days=1)) for each in day.points)
+    )
+    assert failing.since([whole], later, 0.0) == (whole.points[0].at.timestamp(), True)

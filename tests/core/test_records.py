@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
+from msgspec import structs
 from msgspec.structs import replace
 
 from treadle.core import records
 from treadle.core.audit import AuditLine
+from treadle.core.counted import Counted
 from treadle.core.failure import FailureGroup
 from treadle.core.filter import matches, parse
 from treadle.core.job import ErrorEntry, Job, State
@@ -69,15 +72,39 @@ def test_a_group_of_failures_has_the_filter_that_finds_it() -> None:
     job = Job(id="a", task="send", queue="mail", state=State.FAILED, errors=(error,))
     cause = 'send:Odd"Error:app:send it'
     group = FailureGroup(
-        cause=cause, task="send", type='Odd"Error', place="app:send it", count=2, first_at=AT, last_at=AT, sample="a",
+        cause=cause, task="send", type='Odd"Error', place="app:send it", failed=2, first_at=AT, last_at=AT, sample="a",
         message="no",
     )  # fmt: skip
     found = records.failure_view(group)
     assert (found.cause, found.count, found.first_at, found.last_at, found.sample) == (cause, 2, MOMENT, MOMENT, "a")
+    assert (found.failed, found.retrying, found.mark, found.back_at) == (2, 0, None, None)
     assert matches(parse(found.filter), row_of(job, stuck=False), AT)
+    back = records.failure_view(structs.replace(group, back_at=AT, retrying=3), None, "regressed")
+    assert (back.count, back.retrying, back.mark, back.back_at) == (5, 3, "regressed", MOMENT)
 
 
 def test_a_line_of_the_audit() -> None:
     found = records.audit_view(AuditLine(id="a", act="queues.pause", subject="mail", by="ann", at=AT))
     assert (found.id, found.at, found.by, found.act, found.subject) == ("a", MOMENT, "ann", "queues.pause", "mail")
     assert (found.reason, found.detail, found.operation) == (None, "", None)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "matched", "changes", "capped"),
+    [
+        ({}, 2, 2, True),  # it took too long
+        ({State.FAILED: 1}, 2, 2, True),  # they went meanwhile
+        ({State.FAILED: 66_100}, 66_100, 66_100, False),
+        (Counted({State.FAILED: 60_000, State.READY: 6_100}), 66_100, 60_000, False),
+        (Counted({State.FAILED: 66_100}, [State.FAILED]), 66_100, 66_100, True),
+    ],
+)
+def test_a_preview_of_very_many_has_their_number(
+    numbers: dict[State, int], matched: int, changes: int, capped: bool
+) -> None:
+    seen = records.Preview(
+        act="revive", filter="", matched=2, capped=True, changes=2, others="", states={"failed": 2},
+        queues={"mail": 2}, tasks={"send": 2}, samples=(),
+    )  # fmt: skip
+    found = records.counted(seen, numbers)
+    assert (found.matched, found.changes, found.capped, found.queues) == (matched, changes, capped, {"mail": 2})

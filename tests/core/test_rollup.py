@@ -89,12 +89,6 @@ def test_a_step_that_is_asked_for_is_whole_minutes_and_not_too_small() -> None:
         rollup.step_for(7 * DAY, 60.0)
 
 
-def test_a_backlog_drains_at_the_pace_of_the_last_minutes() -> None:
-    assert rollup.drain_seconds(0, 0, 300) == 0
-    assert rollup.drain_seconds(100, 50, 300) == 600
-    assert rollup.drain_seconds(1, 0, 300) == float("inf")
-
-
 def test_a_chart_has_every_point_the_empty_ones_too() -> None:
     chart = series.series([a_row(NOON + 60), a_row(NOON + 60, pod="b", took=3.0)], NOON, NOON + 180, 60.0)
     assert [point.finished for point in chart.points] == [0, 2, 0, 0]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.core.text import cut, visible, visible_lines
+from treadle.core.text import LONG_NAME, NAME_END, cut, halves, visible, visible_lines
 
 # (first, last) of what never shows itself, by hand and apart from the expression that is tested.
 ALWAYS_HIDDEN = [
@@ -107,3 +107,27 @@ def test_cut_keeps_what_every_storage_can_hold() -> None:
     assert cut("a\0b\ud800", 100) == "a\\x00b\\ud800"
     assert cut("ü" * 100, 10) == "üüü…"
     assert cut("x" * 10, 10) == "x" * 10
+
+
+@pytest.mark.parametrize(
+    ("text", "tail"),
+    [
+        ("a" * 128, "a" * NAME_END),
+        ("x" * 30 + "👩‍🚀" + "b" * 9, "👩‍🚀" + "b" * 9),  # three signs that are one
+        ("x" * 30 + "👍🏽" + "b" * 9, "👍🏽" + "b" * 9),
+        ("x" * 30 + "❤️" + "b" * 9, "❤️" + "b" * 9),
+        ("x" * 30 + "🇩🇪" + "b" * 9, "x🇩🇪" + "b" * 9),
+        ("x" * 30 + "葛\U000e0100" + "b" * 9, "葛\U000e0100" + "b" * 9),
+        ("x" * 30 + "e\u0301" + "b" * 9, "e\u0301" + "b" * 9),
+        ("\u0301" * 40, "\u0301" * 40),  # nothing that it could stand on
+    ],
+)
+def test_the_end_of_a_long_name_is_whole(text: str, tail: str) -> None:
+    assert halves(text) == (text[: len(text) - len(tail)], tail)
+
+
+@given(st.text())
+def test_the_halves_of_a_name_are_the_name(text: str) -> None:
+    head, tail = halves(text)
+    assert head + tail == text
+    assert not head or len(text) > LONG_NAME

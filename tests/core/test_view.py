@@ -366,3 +366,12 @@ def test_an_explanation_has_instants_where_it_had_seconds() -> None:
         "blocked": False,
         "causes": [{"code": "scheduled", "text": "due later", "until": TEXT, "remedy": ""}],
     }
+
+
+def test_a_timeout_is_called_so_in_older_rows_too() -> None:
+    stopped = an_error(kind="timeout", type="asyncio.exceptions.CancelledError", message="ran past its timeout of 1 s")
+    view = job_view(a_job(state=State.FAILED, errors=(stopped,)))
+    assert view.error is not None
+    assert (view.error.kind, view.error.type, view.error.place) == ("timeout", "", "app:send")
+    told = row_of(a_job(errors=(replace(stopped, type=""),)), stuck=False)
+    assert told.error_text == "timeout: ran past its timeout of 1 s"

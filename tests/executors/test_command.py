@@ -203,7 +203,7 @@ async def test_L2_a_cancel_ends_the_whole_group(app: App, tmp_path: Path) -> Non
 async def test_a_deadline_ends_it(app: App, tmp_path: Path) -> None:
     file = tmp_path / "pid"
     job = await what_becomes_of(app, f"echo $$ > {file}; exec sleep 60", timeout=0.3)
-    assert (job.state, job.error.kind) == ("failed", "timeout")
+    assert (job.state, job.error.kind, job.error.type) == ("failed", "timeout", "")
     assert not is_alive(int(file.read_text()))
 
 

@@ -309,7 +309,7 @@ async def test_an_answer_that_drips_is_ended_by_the_timeout(service: Service) ->
             await asyncio.sleep(0.05)
 
     job = await what_becomes_of(service, drip, timeout=0.4)
-    assert (job.state, job.error.kind) == ("failed", "timeout")
+    assert (job.state, job.error.kind, job.error.type) == ("failed", "timeout", "")
 
 
 async def test_a_service_that_is_away_is_asked_again(service: Service) -> None:

@@ -10,7 +10,7 @@ import threading
 import pytest
 
 from treadle.context import Context
-from treadle.core.job import State
+from treadle.core.job import State, cause_of
 from treadle.hooks import Hooks
 from treadle.runtime.pod import Pod
 
@@ -213,6 +213,9 @@ async def test_a_run_past_its_deadline_is_a_timeout(world: World) -> None:
     assert job.error is not None
     assert job.error.kind == "timeout"
     assert "0.1 s" in job.error.message
+    # It is called a timeout, and not by the exception that stopped it; where it was is still told.
+    assert (job.error.type, "Cancelled" in job.error.message) == ("", False)
+    assert job.error.place and cause_of(job.task, job.error) == f"{job.task}:timeout:{job.error.place}"
 
 
 @pytest.mark.parametrize("kind", ["async", "thread"])

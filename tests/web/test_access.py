@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import stat
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from treadle.web.access import ACTIONS, ROLES, host_of
 from treadle.web.tokens import Tokens, make
 
 from .wire import Wire
-from .world import CANARY, World, client
+from .world import CANARY, SAME, World, client
 
 pytestmark = pytest.mark.anyio
 
@@ -228,6 +230,104 @@ async def test_a_login_leads_nowhere_else(following: str) -> None:
         form = {"token": token, "next": following}
         answer = await http.post("/login", data=form, headers={"Origin": "http://localhost"})
         assert answer.headers["location"] == "/"
+
+
+@pytest.mark.parametrize("root", ["", "/ops/jobs"])
+async def test_the_page_that_was_asked_for_comes_after_the_login_with_its_filter(root: str) -> None:
+    kept, token = make("ann", "viewer")
+    web = Dashboard(App("memory://"), access=Tokens([kept]), env="production", color="#aa2211")
+    wanted = f"{root}/jobs?filter=state%3Afailed+queue%3Amail&state=failed"
+    async with httpx.AsyncClient(transport=Wire(web, root), base_url="http://localhost") as http:
+        sent = await http.get(wanted)
+        assert sent.status_code == 303 and sent.headers["location"].startswith(f"{root}/login?next=")
+        page = await http.get(sent.headers["location"])
+        found = re.search(r'name="next" value="([^"]*)"', page.text)
+        assert found is not None and page.status_code == 200
+        assert "production" in page.text and "#aa2211" in page.text and f'action="{root}/login"' in page.text
+        proof = {"Origin": "http://localhost"}
+        following = unescape(found.group(1))
+        wrong = await http.post(f"{root}/login", data={"token": "x", "next": following}, headers=proof)
+        assert found.group(1) in wrong.text  # a typing error costs nothing but the typing
+        answer = await http.post(f"{root}/login", data={"token": token, "next": following}, headers=proof)
+        assert answer.headers["location"] == wanted
+
+
+async def test_a_part_is_never_a_login_form() -> None:
+    """A script would put it into the middle of a page."""
+    kept, _ = make("ann", "viewer")
+    web = Dashboard(App("memory://"), access=Tokens([kept]))
+    async with client(web) as http:
+        answer = await http.get("/jobs?filter=state:failed", headers={"HX-Request": "true"})
+        assert answer.status_code == 401 and answer.json()["error"]["kind"] == "unauthorized"
+
+
+async def test_a_dialog_logs_in_where_it_is(now: Now) -> None:
+    kept, token = make("ann", "viewer")
+    web = Dashboard(App("memory://"), access=Tokens([kept], clock=now))
+    part = {"HX-Request": "true", "Origin": "http://localhost"}
+    async with client(web) as http:
+        form = await http.get("/login", headers=part)
+        assert form.status_code == 200 and "session has expired" in form.text and "<html" not in form.text
+        wrong = await http.post("/login", data={"token": "x"}, headers=part)
+        assert wrong.status_code == 401 and "not known" in wrong.json()["error"]["message"]
+        answer = await http.post("/login", data={"token": token}, headers=part)
+        assert answer.status_code == 200 and answer.json()["user"] == "ann"
+        page = await http.get("/jobs", headers=part)
+        assert page.status_code == 200 and page.headers["treadle-who"] == answer.json()["who"]
+
+
+async def test_too_many_guesses_are_told_in_the_form(now: Now) -> None:
+    kept, _ = make("ann", "viewer")
+    async with served(Tokens([kept], clock=now)) as http:
+        for n in range(12):
+            wrong = await http.post("/login", data={"token": str(n)}, headers={"Origin": "http://localhost"})
+        assert wrong.status_code == 429 and "<form" in wrong.text and 1 <= int(wrong.headers["retry-after"]) <= 60
+
+
+async def test_a_new_login_ends_the_session_before_it() -> None:
+    ann, anns = make("ann", "admin")
+    bob, bobs = make("bob", "viewer")
+    proof = {"Origin": "http://localhost"}
+    async with served(Tokens([ann, bob])) as http:
+        await http.post("/login", data={"token": anns}, headers=proof)
+        held = {"Cookie": f"treadle={http.cookies['treadle']}"}
+        await http.post("/login", data={"token": bobs}, headers=proof)
+        assert (await http.get("/api/v1/capabilities")).json()["user"] == "bob"
+        http.cookies.clear()
+        assert (await http.get("/api/v1/capabilities", headers=held)).status_code == 401
+
+
+async def test_dashboards_on_two_ports_of_a_host_have_sessions_of_their_own() -> None:
+    """A browser sends the cookies of a host to all of its ports."""
+    kept, token = make("ann", "viewer")
+    names: set[str] = set()
+    for port in (8181, 8182):
+        web = Dashboard(App("memory://"), access=Tokens([kept]), pages=False)
+        async with client(web, f"http://localhost:{port}") as http:
+            origin = {"Origin": f"http://localhost:{port}"}
+            answer = await http.post("/login", data={"token": token}, headers=origin)
+            names.add(answer.headers["set-cookie"].partition("=")[0])
+    assert len(names) == 2
+
+
+async def test_a_logout_is_offered_where_a_form_has_logged_in() -> None:
+    kept, token = make("ann", "viewer")
+    bearer = {"Authorization": f"Bearer {token}"}
+    async with client(Dashboard(App("memory://"), access=Tokens([kept]))) as http:
+        assert 'action="/logout"' in (await http.get("/help", headers=bearer)).text
+        assert 'action="/logout"' not in (await http.post("/preferences", headers=SAME)).text  # nobody is in
+    async with client(Dashboard(App("memory://"), access=lambda request: Access("ann", "viewer"))) as http:
+        assert 'action="/logout"' not in (await http.get("/help")).text
+        assert (await http.post("/logout", headers=SAME)).status_code == 404
+
+
+async def test_whose_session_is_over_can_log_out_too() -> None:
+    kept, _ = make("ann", "viewer")
+    async with served(Tokens([kept])) as http:
+        answer = await http.post("/logout", headers={"Origin": "http://localhost"})
+        assert answer.status_code == 303 and answer.headers["location"] == "/login?out=1"
+        assert "You are logged out" in (await http.get("/login?out=1")).text
+        assert (await http.post("/logout")).status_code == 403  # another site's page cannot
 
 
 async def test_a_logout_ends_the_session_on_the_server() -> None:

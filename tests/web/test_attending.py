@@ -210,7 +210,7 @@ async def test_a_task_that_only_retries_is_told_beside_a_hundred_thousand_good_r
     assert told.text == (
         "task work in queue mail fails: 285 of 285 runs in the last 5m (100 %), mostly Declined in shop:pay"
     )
-    assert (told.level, told.filter) == ("error", "is:retrying queue:mail task:work")
+    assert (told.level, told.filter) == ("error", 'is:retrying queue:mail cause:"work:Declined:shop:pay"')
     async with client(web) as http:
         page = (await http.get("/", headers=ADMIN)).text
     assert "285 of 285 runs" in page

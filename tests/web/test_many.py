@@ -64,7 +64,7 @@ async def test_every_page_stays_small_and_everything_is_found(world: World, monk
         part = await world.http.get(path, headers={**admin, "HX-Request": "true", "Treadle-Dialog": "1"})
         assert part.status_code == 200 and len(part.content) < LARGEST, path
     page = (await world.http.get("/queues", headers=admin)).text
-    assert "1 to 200 of 20,0" in page and "/queues?page=2" in page
+    assert "1 to 100 of 20,0" in page and "/queues?page=2" in page
     for path, found in {
         "/queues?name=queue-19999": "/queues/queue-19999",
         "/queues?name=QUEUE-1234": "1 to 10 of 10 with",

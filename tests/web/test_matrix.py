@@ -36,6 +36,7 @@ PUBLIC = {
     ("GET", "/login"),
     ("GET", "/login.js"),
     ("POST", "/login"),
+    ("POST", "/logout"),  # whose session is over may press it, too
 }
 PUBLIC_IF_THERE = {
     ("POST", "/api/v1/answers/{token}"),

@@ -39,7 +39,7 @@ PAGES = {
     "/jobs/{ready}": (13, 60),
     "/failures": (9, 37),
     "/queues": (6, 27),
-    "/queues/default": (8, 30),
+    "/queues/default": (10, 36),
     "/pods": (3, 12),
     "/schedules": (7, 27),
     "/schedules/nightly": (6, 18),

@@ -40,5 +40,5 @@ def test_no_script_evaluates_or_writes_markup(path: Path) -> None:
 
 def test_budgets() -> None:
     own = sum(len(gzip.compress(path.read_bytes(), 9)) for path in SCRIPTS)
-    assert own <= 15_000
+    assert own <= 22_000  # ADR 43
     assert len(gzip.compress((HERE / "static" / "treadle.css").read_bytes(), 9)) <= 14_000  # uPlot's is 0.8 KB

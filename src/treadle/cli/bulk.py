@@ -107,6 +107,8 @@ def show(call: Invocation, preview: Preview) -> int:
     total = f"{preview.matched:,}{'+' if preview.capped else ''}"
     split = f": {counted(preview.states)}" if preview.matched else ""
     call.out.line(f"{preview.act} would change {changes} of {total}{split}")
+    if preview.capped:
+        call.out.line(f"at least {preview.matched:,}: counting stopped after a second, and there may be more")
     if preview.matched > preview.changes:
         call.out.line(f"{preview.matched - preview.changes:,} {preview.others}")
     for name, numbers in (("queues", preview.queues), ("tasks", preview.tasks)):

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from ..core import answer as answering
+from ..core import payload
 from ..core.text import visible_lines
 from . import bulk, here, joblogs, members, mutes, shared
 from .command import Invocation, Verbs
-from .params import DURATION, INSTANT, QUEUE
+from .params import DURATION, INSTANT, QUEUE, REASON
 from .target import with_storage
 from .timeline import timeline
 
@@ -229,15 +231,43 @@ def priority(call: Invocation, which: Sequence[str], number: int, **asked: Any) 
     return members.change(call, members.Wish("priority", ask, {"priority": number}), which, **asked)
 
 
+@jobs.verb(
+    "answer",
+    "treadle jobs answer 019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11 '{\"paid\": true}'",
+    "treadle jobs answer 019a86f2-7d3c-7a10-b0f5-2f6f7c1f9a11 --fail 'card declined'",
+)
+@click.argument("job", metavar="ID")
+@click.argument("result", default="null")
+@click.option(
+    "--fail", "error", metavar="TEXT", help="Answer with this error: the task meets AnswerFailed, and decides."
+)
+@click.option("--by", metavar="NAME", help="Who asks for it; by default, who you are here.")
+@click.option("--reason", type=REASON, help="Why; kept in the audit.")
+def answer(call: Invocation, job: str, result: str, error: str | None, by: str | None, reason: str | None) -> None:
+    """Answer a job that waits for somebody outside, by its id instead of its token. RESULT is JSON; null if there is
+    none. The job runs again and its task reads it."""
+    if error is not None and result != "null":
+        raise click.UsageError("give RESULT or --fail, not both")
+    said = answering.error(error) if error is not None else answering.result(payload.decode(result, what="RESULT"))
+    who = by or shared.operator()
+    outcome = with_storage(call.config(), lambda app: app.answers.say_job(job, said, by=who, reason=reason or error))
+    if call.out.as_json:
+        call.out.data({"outcome": outcome, "kind": said.kind})
+    else:
+        call.out.line("answered" if outcome == "won" else "answered before, with the same words")
+
+
 @jobs.verb("failures", "treadle jobs failures", "treadle jobs failures --queue mail --json | jq .filter")
 @click.option("--queue", type=QUEUE, help="Of this queue only.")
 @click.option("--task", metavar="NAME", help="Of this task only.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, metavar="N")
 def failures(call: Invocation, queue: str | None, task: str | None, limit: int) -> None:
-    """Group failed jobs by cause: task, exception, raising place. Of the newest 10,000 failures.
+    """Why attempts fail, by cause: task, exception, raising place. Jobs that failed for good and jobs that wait for
+    their retry are counted apart, of the newest 10,000 failures and of 10,000 retries.
 
-    Each group has a filter that finds all of it, to show, revive or delete: 'cause:"…"'. Groups that are muted come
-    last.
+    Each group has a filter that finds all of it, to show, revive or delete: 'cause:"…"', with `state:failed` or
+    `is:retrying` one part of it. "new" was first seen in the last 24 hours; "regressed" is back after a day of silence.
+    Groups that are muted come last.
     """
     found = with_storage(call.config(), lambda app: app.jobs.failures(queue=queue, task=task, limit=limit))
     groups = sorted(found.groups, key=lambda group: group.muted)
@@ -246,10 +276,12 @@ def failures(call: Invocation, queue: str | None, task: str | None, limit: int) 
             call.out.data(bulk.as_json(group))
     elif groups:
         call.out.table(
-            ("count", "task", "error", "place", "first", "last", "message"),
+            ("failed", "retrying", "", "task", "error", "place", "first", "last", "message"),
             [
                 (
-                    f"{group.count} (muted)" if group.muted else str(group.count),
+                    str(group.failed),
+                    str(group.retrying),
+                    "muted" if group.muted else group.mark or "",
                     group.task,
                     group.type,
                     group.place,
@@ -260,11 +292,15 @@ def failures(call: Invocation, queue: str | None, task: str | None, limit: int) 
                 for group in groups
             ],
         )
-        call.out.say(f"revive the first group: treadle jobs revive '{groups[0].filter}'")
+        first = groups[0]
+        if first.failed:
+            call.out.say(f"revive the first group: treadle jobs revive 'state:failed {first.filter}'")
+        else:
+            call.out.say(f"show the first group: treadle jobs find 'is:retrying {first.filter}'")
     else:
-        call.out.say("no job has failed")
+        call.out.say("no job has failed, and none waits for a retry")
     if found.capped:
-        call.out.say(f"only the newest {found.looked_at:,} failures were looked at")
+        call.out.say(f"only {found.looked_at:,} jobs were looked at: the newest failures and the next retries")
 
 
 def _attempt(job: JobView) -> str:

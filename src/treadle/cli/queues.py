@@ -58,7 +58,7 @@ def list_(call: Invocation) -> None:
                 str(queue.pods),
                 str(queue.slots),
                 "" if queue.max_workers is None else str(queue.max_workers),
-                _gate(queue),
+                _gate(queue) or _unserved(queue),
             )
             for queue in found
         ],
@@ -279,7 +279,7 @@ def _fields(queue: QueueView) -> Iterator[tuple[str, str]]:
         yield "tags", ", ".join(queue.tags)
     for line in queue.drift:
         yield "drift", line
-    yield "gate", _gate(queue) or "open"
+    yield "gate", _gate(queue) or _unserved(queue) or "open"
     if queue.paused_at is not None:
         yield "paused_at", shared.moment(queue.paused_at)
     if queue.cool_exponent:
@@ -311,6 +311,10 @@ def _count(queue: QueueView, state: str) -> str:
 def _oldest(queue: QueueView) -> str:
     seconds = queue.oldest_ready_seconds
     return "" if seconds is None else duration.words(float(round(seconds)))
+
+
+def _unserved(queue: QueueView) -> str:
+    return "" if queue.pods else "no live pod serves it"
 
 
 def _gate(queue: QueueView) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -90,7 +91,8 @@ def stats(
         "max",
         "runs over time",
     )
-    call.out.table(columns, [_row(pair, since) for pair in found])
+    watched = _watched(found, since)
+    call.out.table(columns, [_row(pair, watched) for pair in found])
 
 
 def _more(
@@ -121,13 +123,22 @@ def _more(
         tell_comparison(call.out, found, against)
 
 
-def _row(pair: PairSeries, since: float) -> tuple[str, ...]:
+def _watched(found: Sequence[PairSeries], since: float) -> float:
+    """The time that was really watched, in seconds: where all began later than was asked for, from there."""
+    from ..core.drain import LEAST_WATCHED
+
+    now = datetime.now(UTC)
+    first = min((point.at for pair in found for point in pair.series.points if point.outcomes), default=now)
+    return min(since, max(LEAST_WATCHED, (now - first).total_seconds()))
+
+
+def _row(pair: PairSeries, watched: float) -> tuple[str, ...]:
     whole = pair.series.whole
     return (
         pair.queue,
         pair.task,
         str(whole.finished),
-        f"{whole.finished * 60 / since:.3g}",
+        f"{whole.finished * 60 / watched:.3g}",
         _share_of_bad(whole),
         duration(whole.wait.p50),
         duration(whole.wait.p95),

@@ -56,18 +56,21 @@ def top(call: Invocation, every: float, once: bool) -> None:
 async def look(app: App, config: Config) -> Snapshot:
     """All that is shown, read at about one moment."""
     from ..config import masked
+    from ..core import drain
     from .top_screen import Snapshot
 
-    queues, pods, running, failures, warnings, series = await asyncio.gather(
+    queues, pods, running, failures, warnings, pairs = await asyncio.gather(
         app.queues.list(),
         app.pods.list(),
         app.jobs.find("state:running", limit=MOST_ROWS),
         app.jobs.failures(limit=MOST_ROWS),
         app.warnings(),
-        app.history.series(since="5m"),
+        app.history.tasks(since="5m", step="1m", waiting=False),
     )
+    now = datetime.now(UTC)
+    since = drain.began(pairs, [pod.started_at for pod in pods])
     return Snapshot(
-        at=datetime.now(UTC),
+        at=now,
         place=masked(url_of(config)),
         env=config.env,
         queues=queues,
@@ -75,7 +78,7 @@ async def look(app: App, config: Config) -> Snapshot:
         running=running.jobs,
         failures=[group for group in failures.groups if not group.muted],
         warnings=warnings,
-        per_minute=series.whole.outcomes.get("succeeded", 0) / 5,
+        per_minute=drain.per_minute(pairs, now, since, of=("succeeded",)),
     )
 
 

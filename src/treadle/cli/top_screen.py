@@ -131,7 +131,8 @@ def _act(key: str, row: QueueView | JobView | FailureView | PodView) -> Act | No
             return Act("serve" if row.wish == "quiet" else "quiet", row.id)
         case "C", JobView():
             return Act("cancel", row.id, f"cancel {row.task} {row.id}?")
-        case "r", FailureView():
-            return Act("revive", row.filter, f"revive {row.count} × {row.type or 'failure'} in {row.task}?")
+        case "r", FailureView() if row.failed:
+            asked = f"revive {row.failed} × {row.type or 'failure'} in {row.task}?"
+            return Act("revive", f"state:failed {row.filter}", asked)
         case _:
             return None

@@ -160,7 +160,8 @@ def _progress(job: JobView) -> str:
 def _failure(group: Any, now: datetime) -> tuple[Any, ...]:
     assert isinstance(group, FailureView)
     return (
-        Text(f"{group.count:,}", COLOURS["failed"]),
+        Text(f"{group.failed:,}", COLOURS["failed"] if group.failed else ""),
+        Text(f"{group.retrying:,}", "yellow" if group.retrying else ""),
         _plain(group.task),
         _plain(group.type),
         _time((now - group.last_at).total_seconds()),
@@ -186,7 +187,7 @@ def _pod(pod: Any, now: datetime) -> tuple[Any, ...]:
 _COLUMNS: Final[dict[Panel, tuple[str, Callable[[Any, datetime], tuple[Any, ...]]]]] = {
     "queues": ("queue >ready >running >scheduled >waiting >failed >oldest -", _queue),
     "running": ("job task queue >attempt >for pod -", _job),
-    "failures": (">- task error >ago message", _failure),
+    "failures": (">failed >retrying task error >ago message", _failure),
     "pods": ("pod state >busy >memory >lag >beat queues", _pod),
 }
 

@@ -183,6 +183,11 @@ def meet(row: Answer | None, job: str, claim: str | None) -> Literal["wait", "an
     return "wait" if row.kind is None else "answered"
 
 
+def awaits(job: Job, row: Answer) -> bool:
+    """Whether the job waits for this answer now, without a slot, and has not got it."""
+    return job.state is State.WAITING and row.waits and row.kind is None and (row.job, row.claim) == (job.id, job.token)
+
+
 def is_over(row: Answer | None, now: float) -> bool:
     """Whether nobody has answered, and it is too late for it."""
     return row is not None and row.kind is None and row.expires_at <= now

@@ -34,8 +34,10 @@ def of_queue(change: QueueChange) -> AuditLine | None:
     """What the audit says of an edit of a queue; None if it is no operator's."""
     if change.audit is None:
         return None
+    from . import audit_words  # made when it is needed: its tables would cost every import of treadle
+
     given = {name: value for name in change.__struct_fields__ if (value := getattr(change, name)) is not UNSET}
-    said = [f"{name} {value}" for name, value in given.items() if name not in _TOLD]
+    said = audit_words.said({name: value for name, value in given.items() if name not in _TOLD})
     act = "set" if "paused" not in given else "pause" if given["paused"] else "resume"
     return AuditLine(
         id=change.audit,
@@ -43,7 +45,7 @@ def of_queue(change: QueueChange) -> AuditLine | None:
         subject=change.name,
         by=change.by,
         reason=given.get("pause_reason"),
-        detail=", ".join([*said, *([f"({change.told})"] if change.told else [])]),
+        detail=" ".join(part for part in (", ".join(said), f"({change.told})" if change.told else "") if part),
     )
 
 

@@ -19,6 +19,7 @@ from .view import QueueView
 OVER: Final = 300.0  # seconds that are looked back
 LEAST_WATCHED: Final = 10.0  # a minute that began a moment ago tells no pace
 STEADY: Final = 0.5 / 60  # a second: what grows or shrinks by less than half a job a minute does neither
+UNSERVED: Final = "no worker serves it"
 # How runs end after which a job is no longer in the queue.
 ENDS: Final = ("succeeded", "failed", "cancelled")
 
@@ -61,11 +62,24 @@ def drain(queue: QueueView, flow: Flow, now: datetime) -> Drain:
     return Drain("in", seconds=seconds, at_least=queue.ready >= queue.capped_at)
 
 
+def seconds(found: Drain) -> float:
+    """As one number, for metrics: infinity where it grows, does not shrink, never drains or cannot be told."""
+    return 0.0 if found.kind == "empty" else found.seconds if found.kind == "in" else float("inf")
+
+
+def seconds_to_scale_by(found: Drain, most: float) -> float:
+    """As one number for autoscalers, no more than `most`. A queue that somebody has stopped is as good as empty to
+    them: more workers would not run anything of it."""
+    if found.kind == "never" and found.reason != UNSERVED:
+        return 0.0
+    return min(most, seconds(found))
+
+
 def _stands_still(queue: QueueView) -> str:
     if queue.paused and queue.paused_until is None:
         return "paused"
     if not queue.pods:
-        return "no worker serves it"
+        return UNSERVED
     if queue.max_workers == 0:
         return "max_workers is 0"
     return "its rate is 0" if queue.rate == 0 else ""
@@ -93,15 +107,29 @@ def flow(pairs: Iterable[PairSeries], ready: Sequence[tuple[datetime, int | None
     return Flow(out=sum(minutes.values()) / watched, growth=_growth(ready, left, now, since))
 
 
-def per_minute(pairs: Iterable[PairSeries], now: datetime) -> float:
-    """Jobs that ended for good, a minute, over the last five and what has begun of this one."""
+def began(pairs: Iterable[PairSeries], starts: Iterable[datetime]) -> datetime | None:
+    """Since when anything has been watched, as far as these roll-ups by the minute tell; None: nothing has run. In the
+    first minute itself it was when the first pod started."""
+    busy = [(point.at, pair.series.step) for pair in pairs for point in pair.series.points if point.outcomes]
+    if not busy:
+        return None
+    first, step = min(busy)
+    return min((at for at in starts if 0 <= (at - first).total_seconds() < step), default=first)
+
+
+def per_minute(
+    pairs: Iterable[PairSeries], now: datetime, began: datetime | None = None, of: Sequence[str] = ENDS
+) -> float:
+    """Jobs that ended for good, a minute, over the last five and what has begun of this one; over less if all `began`
+    later."""
     ended, first = 0, now
     for pair in pairs:
         for point in pair.series.points:
             if (now - point.at).total_seconds() < OVER + pair.series.step:
-                ended += sum(point.outcomes.get(each, 0) for each in ENDS)
+                ended += sum(point.outcomes.get(each, 0) for each in of)
                 first = min(first, point.at)
-    return ended * 60 / max(LEAST_WATCHED, (now - first).total_seconds())
+    since = first if began is None else max(first, began)
+    return ended * 60 / max(LEAST_WATCHED, (now - since).total_seconds())
 
 
 def _growth(

@@ -158,7 +158,8 @@ def _why_later(job: Job, queue: Queue | None, now: float) -> str:
     last = job.error
     if last is not None and last.attempt == job.attempt and job.attempt > 0:
         most = lifecycle.most_attempts(job, Retry(), None if queue is None else queue.retry)
-        return f"{wait}, for attempt {job.attempt + 1} of {most}; the last ended by {last.kind}: {last.type}"
+        told = f"{last.kind}: {last.type or last.message}"
+        return f"{wait}, for attempt {job.attempt + 1} of {most}; the last ended by {told}"
     if job.throttles:
         return f"{wait}; its queue was throttled {_times(job.throttles)}"
     if job.snoozes:

@@ -19,8 +19,10 @@ from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from . import streak
 from .rollup import BAD
 from .series import PairSeries, Series
+from .streak import Step, Streak
 
 SHORT: Final = 300.0
 LONG: Final = 3_600.0
@@ -150,3 +152,26 @@ def usual(series: Series) -> float:
     0 where there are too few of them."""
     shares = [runs.share for point in series.points[:-1] if (runs := runs_of(point.outcomes)).ended]
     return median(shares) if len(shares) >= LEAST_STEPS else 0.0
+
+
+def since(hour: Iterable[Series], day: Series | None, usual: float) -> Streak | None:
+    """Since when more runs fail than usual: by the minutes of the last hour (of one or more tasks), and by the day's
+    five minutes where all of the hour was so."""
+    bound = limit(usual)
+    runs: dict[float, Runs] = {}
+    step = 60.0
+    for series in hour:
+        step = series.step
+        for point in series.points:
+            at, more = point.at.timestamp(), runs_of(point.outcomes)
+            before = runs.get(at, Runs())
+            runs[at] = Runs(before.bad + more.bad, before.ended + more.ended)
+    found = streak.find([_step(at, runs[at], bound) for at in sorted(runs)], step)
+    if found is None or not found.at_least or day is None:
+        return found
+    longer = streak.find([_step(each.at.timestamp(), runs_of(each.outcomes), bound) for each in day.points], day.step)
+    return found if longer is None or longer.since > found.since else longer
+
+
+def _step(at: float, runs: Runs, bound: float) -> Step:
+    return Step(at, runs.share > bound if runs.ended else None)

@@ -14,8 +14,8 @@ both `matches` and a storage's SQL compare with. `matches` is the reference: sto
 What the values mean:
 
 - Names (`id queue task tag cause unique parent schedule flow pod`) are equal, or start with the prefix. Case counts.
-  A lone `*` means "any": `unique:*` are the jobs that have a unique key. Only a failed job has a `cause`:
-  task:exception:place.
+  A lone `*` means "any": `unique:*` are the jobs that have a unique key. Only a job that failed or
+  waits for its retry has a `cause`: task:exception:place.
 - `created:2026-11-15` is that day in UTC; `>` is after it, `<=` until its end. A date-time needs a zone.
 - A relative time is a distance from now. `created` and `finished` look back: `finished:<1h` ended within the last
   hour, `created:>2h` was made more than two hours ago, `finished:1h..2h` ended between one and two hours ago.

@@ -42,6 +42,12 @@ class Histogram(Struct):
         if value > self.max:
             self.max = value
 
+    def add_times(self, value: float, times: int) -> None:
+        """The same duration so many times."""
+        one = Histogram()
+        one.add(value)
+        self.absorb(Histogram(dict.fromkeys(one.counts, times), one.sum * times, one.max))
+
     def add_all(self, values: Sequence[float]) -> None:
         """As `add` for each, at a fifth of the price: sorted, the values of a bucket stand side by side, and those of
         a turn lie in few buckets."""

@@ -113,6 +113,11 @@ class Job(Struct, frozen=True, kw_only=True, gc=False):
         return self.errors[-1] if self.errors else None
 
 
+def has_cause(job: Job) -> bool:
+    """Whether its last error is why it is where it is: it failed for good, or waits for its retry."""
+    return job.state is State.FAILED or (job.state is State.SCHEDULED and job.attempt > 0)
+
+
 class NewJob(Struct, frozen=True, kw_only=True, gc=False):
     """A job that is asked for. Its id is made by the client, so that the request can be repeated."""
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
 
-MOST: Final = 200
+MOST: Final = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -260,8 +260,10 @@ def line(operation: Operation, before: Operation | None) -> AuditLine | None:
 
 
 def _chosen(operation: Operation) -> list[str]:
+    from . import audit_words  # when it is needed: see `audit.of_queue`
+
     named = {name: getattr(operation, name) for name in ("queue", "priority", "delay", "run_at")}
-    return [f"{name} {value}" for name, value in named.items() if value is not None]
+    return audit_words.said({name: value for name, value in named.items() if value is not None})
 
 
 def _only(act: str, what: str, *acts: Act) -> None:

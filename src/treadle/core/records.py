@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
 from . import operation as operating
 from .audit import AuditLine
-from .failure import FailureGroup
+from .counted import Counted
+from .failure import FailureGroup, Mark
 from .filter import Filter, Term, Value
 from .job import Job, State
 from .mute import Mute
@@ -69,18 +70,19 @@ class Preview:
     changes: int  # how many of them would be changed
     others: str  # what would become of the rest
     states: dict[str, int]
-    queues: dict[str, int]
+    queues: dict[str, int]  # of the newest 10,000
     tasks: dict[str, int]
     samples: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailureView:
-    """Failed jobs with one cause. `filter` finds all of them, also those that were not counted here.
+    """Jobs with one cause: those that failed for good, and those that wait for their next attempt. `filter` finds all
+    of them, also those that were not counted here.
 
     >>> group = app.jobs.failures_sync().groups[0]
-    >>> group.type, group.count
-    ('ConnectionError', 1)
+    >>> group.type, group.failed, group.retrying
+    ('ConnectionError', 1, 0)
     """
 
     cause: str
@@ -88,11 +90,15 @@ class FailureView:
     task: str
     type: str
     place: str
-    count: int
-    first_at: datetime
+    count: int  # both together
+    failed: int  # given up: they failed for good
+    retrying: int  # they wait for their next attempt
+    first_at: datetime  # as far as jobs are kept
     last_at: datetime
-    sample: str
+    sample: str  # the id of the last one
     message: str
+    mark: Mark | None = None  # new, or regressed: back after a day of silence
+    back_at: datetime | None = None  # when it was seen again after its last silence, if there was one
     muted: bool = False  # people know of it: it is folded, and left out of what is shown first
     muted_until: datetime | None = None
     muted_by: str | None = None
@@ -100,7 +106,8 @@ class FailureView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailurePage:
-    """The largest groups first, of the newest failures. `capped`: there are more than `looked_at`.
+    """The largest groups first, of the newest failures and of the next retries. `capped`: there are more than
+    `looked_at`.
 
     >>> page = app.jobs.failures_sync()
     >>> page.looked_at, page.capped
@@ -175,7 +182,23 @@ def preview(found: Operation, jobs: Iterable[Job], *, capped: bool) -> Preview:
     )
 
 
-def failure_view(group: FailureGroup, mute: Mute | None = None) -> FailureView:
+def counted(found: Preview, numbers: Mapping[State, int]) -> Preview:
+    """A preview of more jobs than were looked at, with how many there are of each state. Where these may be too low it
+    stays `capped`; where they are lower than what was seen, it stays as it is."""
+    total = sum(numbers.values())
+    if total < found.matched:
+        return found
+    fits = operating.FITS[found.act]
+    return replace(
+        found,
+        matched=total,
+        capped=bool(isinstance(numbers, Counted) and numbers.at_least),
+        changes=sum(number for state, number in numbers.items() if state in fits),
+        states={state.value: numbers[state] for state in State if numbers.get(state)},
+    )
+
+
+def failure_view(group: FailureGroup, mute: Mute | None = None, mark: Mark | None = None) -> FailureView:
     return FailureView(
         cause=group.cause,
         filter=str(Filter((Term("cause", (Value(group.cause),)),))),
@@ -183,10 +206,14 @@ def failure_view(group: FailureGroup, mute: Mute | None = None) -> FailureView:
         type=group.type,
         place=group.place,
         count=group.count,
+        failed=group.failed,
+        retrying=group.retrying,
         first_at=_moment(group.first_at),
         last_at=_moment(group.last_at),
         sample=group.sample,
         message=group.message,
+        mark=mark,
+        back_at=None if group.back_at is None else _moment(group.back_at),
         muted=mute is not None,
         muted_until=None if mute is None or mute.until is None else _moment(mute.until),
         muted_by=None if mute is None else mute.who,
@@ -194,6 +221,8 @@ def failure_view(group: FailureGroup, mute: Mute | None = None) -> FailureView:
 
 
 def audit_view(line: AuditLine) -> AuditView:
+    from . import audit_words  # when it is needed: see `audit.of_queue`
+
     return AuditView(
         id=line.id,
         at=_moment(line.at),
@@ -201,7 +230,7 @@ def audit_view(line: AuditLine) -> AuditView:
         act=line.act,
         subject=line.subject,
         reason=line.reason,
-        detail=line.detail,
+        detail=audit_words.mended(line.detail),
         operation=line.operation,
     )
 

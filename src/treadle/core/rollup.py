@@ -156,10 +156,3 @@ def step_for(span: float, asked: float | None) -> float:
 
 _NICE: Final = 150
 _ROUND: Final = (60, 300, 600, 1800, HOUR, 6 * HOUR, DAY, 7 * DAY)
-
-
-def drain_seconds(ready: int, finished: int, over: float) -> float:
-    """How long what is ready will take, at the pace of the last `over` seconds; infinity if nothing ends at all."""
-    if not ready:
-        return 0.0
-    return ready * over / finished if finished else float("inf")

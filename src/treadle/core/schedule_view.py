@@ -54,6 +54,7 @@ class ScheduleView:
     removed_at: datetime | None
     created_at: datetime
     version: int
+    due_at: datetime | None = None  # the fire time that is due and has not been settled
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +78,14 @@ class FireView:
 def schedule_view(schedule: Schedule, now: float, live: bool) -> ScheduleView:
     """`live`: the code of a live pod declares it."""
     plan, progress = schedule.plan, schedule.progress
-    words, next_fire, problem = "", None, progress.last_error
+    words, next_fire, due, problem = "", None, None, progress.last_error
     try:
         words = scheduling.describe(plan)
         if not (plan.paused or schedule.removed):
             coming = scheduling.next_fires(plan, schedule.anchor, max(now, progress.cursor), 1)
             next_fire = coming[0] if coming else None
+            missed = scheduling.next_fires(plan, schedule.anchor, progress.cursor, 1)
+            due = missed[0] if missed and missed[0] <= now else None
     except ValueError as error:  # written by a newer version, or its zone is missing here
         problem = problem or str(error)
     by_code = schedule.declared is not None
@@ -120,6 +123,7 @@ def schedule_view(schedule: Schedule, now: float, live: bool) -> ScheduleView:
         removed_at=_moment(schedule.removed_at),
         created_at=datetime.fromtimestamp(schedule.created_at, UTC),
         version=schedule.version,
+        due_at=_moment(due),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -43,7 +43,7 @@ class Point:
 
     at: datetime
     outcomes: dict[str, int]
-    wait: Spread  # from due to claimed
+    wait: Spread  # from due to claimed; in what ends now also of jobs that still wait, from due to now
     run: Spread
     total: Spread  # from enqueued to ended for good
 
@@ -121,8 +121,9 @@ class ReadingView:
     connections: int | None
 
 
-def series(rows: Iterable[Rollup], since: float, until: float, step: float) -> Series:
-    """A chart of these rows, over all queues, tasks and pods that they are of."""
+def series(rows: Iterable[Rollup], since: float, until: float, step: float, waiting: Histogram | None = None) -> Series:
+    """A chart of these rows, over all queues, tasks and pods that they are of. Jobs that still wait, `waiting` by their
+    ages, count in the step that ends now, and in the whole."""
     first = floor(since, step)
     folded: dict[float, Rollup] = {}
     whole = _empty(first)
@@ -135,6 +136,10 @@ def series(rows: Iterable[Rollup], since: float, until: float, step: float) -> S
     last = max([floor(until, step), *folded])
     count = int((last - first) / step) + 1
     moments = [first + n * step for n in range(count)]
+    if waiting is not None:
+        now = folded.setdefault(moments[-1], _empty(moments[-1]))
+        now.wait.absorb(waiting)
+        whole.wait.absorb(waiting)
     return Series(
         step=step,
         points=tuple(_point(folded.get(at) or _empty(at)) for at in moments),
@@ -142,12 +147,19 @@ def series(rows: Iterable[Rollup], since: float, until: float, step: float) -> S
     )
 
 
-def by_pair(rows: Iterable[Rollup], since: float, until: float, step: float) -> tuple[PairSeries, ...]:
-    """A chart for each queue and task, in the order of their names."""
-    pairs: dict[tuple[str, str], list[Rollup]] = {}
+def by_pair(
+    rows: Iterable[Rollup],
+    since: float,
+    until: float,
+    step: float,
+    waiting: Mapping[tuple[str, str], Histogram] | None = None,
+) -> tuple[PairSeries, ...]:
+    """A chart for each queue and task, in the order of their names: those that ran, and those that still wait."""
+    waits = waiting or {}
+    pairs: dict[tuple[str, str], list[Rollup]] = {pair: [] for pair in waits}
     for row in rows:
         pairs.setdefault((row.queue, row.task), []).append(row)
-    return tuple(PairSeries(*key, series(pairs[key], since, until, step)) for key in sorted(pairs))
+    return tuple(PairSeries(*key, series(pairs[key], since, until, step, waits.get(key))) for key in sorted(pairs))
 
 
 def finished_by_queue(rows: Iterable[Rollup]) -> dict[str, int]:

@@ -49,7 +49,8 @@ JOB: Final = (
 )
 PAYLOAD: Final = ("args", "result", "meta")
 FAILURE: Final = (
-    "count", "type", "task", "place", "message", "first_at", "last_at", "sample", "cause", "filter", "muted",
+    "count", "failed", "retrying", "mark", "type", "task", "place", "message", "first_at", "last_at", "sample", "cause",
+    "filter", "muted",
 )  # fmt: skip
 TIMING: Final = (
     "queue", "task", "runs", "bad", "bad_share", "wait_p50", "wait_p95", "run_p50", "run_p95", "run_p99", "run_max",

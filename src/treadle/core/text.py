@@ -1,4 +1,4 @@
-"""Text that comes from anywhere, made fit to be kept (`cut`) and fit to be shown (`visible`, `visible_lines`).
+"""Text that comes from anywhere, made fit to be kept (`cut`) and to be shown (`visible`, `visible_lines`, `halves`).
 
 Whoever enqueues a job, or makes one fail, writes text that others read: in a log, a terminal, a spreadsheet. A few
 characters of it do not show themselves but do something: move the cursor, clear the screen, begin a new line, turn the
@@ -23,6 +23,10 @@ import re
 from functools import cache
 from re import Match
 from typing import Final
+from unicodedata import combining
+
+LONG_NAME: Final = 28  # characters; a shorter one stands in a table as it is
+NAME_END: Final = 10
 
 # C1 has NEL among it; U+2028 and U+2029 end a line for many programs, though not for all.
 _CONTROL: Final = r"\x7f-\x9f\u2028\u2029\ud800-\udfff\ufffe\uffff"
@@ -58,6 +62,35 @@ def visible(text: str) -> str:
 def visible_lines(text: str) -> str:
     """The same for text of several lines: their ends and tabs stay."""
     return text if _is_plain(text) else _hidden_in_lines().sub(_escaped, text)
+
+
+def halves(text: str) -> tuple[str, str]:
+    """A long name as its beginning and its end, for where room is short: the beginning may be shortened, the end stays,
+    because names of a family differ there. A short name has an empty beginning. No sign is torn in two.
+
+    >>> halves("mail"), halves("shop.mail.newsletters.weekly.send_to_everybody")
+    (('', 'mail'), ('shop.mail.newsletters.weekly.send_to', '_everybody'))
+    """
+    if len(text) <= LONG_NAME:
+        return "", text
+    at = len(text) - NAME_END
+    while at and _belongs_to(text[at - 1], text[at]):
+        at -= 1
+    return text[:at], text[at:]
+
+
+def _belongs_to(before: str, sign: str) -> bool:
+    """Whether a sign is drawn together with the one before it: an accent, a form, a skin, a half of a flag or of an
+    emoji of several."""
+    return (
+        before == "\u200d"
+        or sign in "\u200c\u200d"
+        or "\ufe00" <= sign <= "\ufe0f"
+        or "\U0001f3fb" <= sign <= "\U0001f3ff"
+        or "\U0001f1e6" <= sign <= "\U0001f1ff"
+        or "\U000e0100" <= sign <= "\U000e01ef"
+        or combining(sign) != 0
+    )
 
 
 def _is_plain(text: str) -> bool:

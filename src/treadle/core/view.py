@@ -16,7 +16,7 @@ from .catalog import Known
 from .errors import PayloadError
 from .explain import Explanation
 from .filter import Row
-from .job import NEVER, ErrorEntry, Job, State, cause_of
+from .job import NEVER, ErrorEntry, Job, State, cause_of, has_cause
 from .logline import LogView
 from .pod import Descriptor, Pod, PodStats
 from .progress import ProgressView, Reported
@@ -450,7 +450,7 @@ def row_of(job: Job, *, stuck: bool) -> Row:
         queue=job.queue,
         task=job.task,
         tags=job.tags,
-        cause=cause_of(job.task, last) if last is not None and job.state is State.FAILED else None,
+        cause=cause_of(job.task, last) if last is not None and has_cause(job) else None,
         unique_key=job.unique_key,
         pod=job.pod,
         priority=job.priority,
@@ -459,7 +459,7 @@ def row_of(job: Job, *, stuck: bool) -> Row:
         run_at=job.run_at,
         started_at=job.started_at,
         finished_at=job.finished_at,
-        error_text=f"{last.type}: {last.message}" if last is not None else None,
+        error_text=f"{last.type or last.kind}: {last.message}" if last is not None else None,
         reason=job.reason,
         args=_value(job.args),
         meta=meta,
@@ -477,7 +477,7 @@ def _error_view(entry: ErrorEntry) -> ErrorView:
     return ErrorView(
         attempt=entry.attempt,
         kind=entry.kind,
-        type=entry.type,
+        type="" if entry.kind == "timeout" else entry.type,  # older rows have the exception by which a run was stopped
         message=entry.message,
         trace=entry.trace,
         place=entry.place,

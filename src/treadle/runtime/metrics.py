@@ -15,9 +15,8 @@ from ..core import queue as queueing
 from ..core import warnings
 from ..core.histogram import Histogram
 from ..core.job import State
-from ..core.rollup import drain_seconds
 from .services.cron import Cron
-from .services.surveyor import PACE_OVER, Survey
+from .services.surveyor import Survey
 from .usage import usage
 
 if TYPE_CHECKING:
@@ -148,10 +147,9 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
            _surveyed(lambda survey: () if survey.retrying is None else (((), survey.retrying),))),
     Metric("treadle_oldest_ready_age_seconds", "gauge", ("queue",), "How long the oldest ready job has waited: what to "
            "scale on.", _of_queues(lambda stats, _: stats.oldest_ready_seconds or 0.0)),
-    Metric("treadle_drain_seconds", "gauge", ("queue",), "How long what is ready takes at the pace of the last five "
-           "minutes; +Inf if nothing ends.",
-           _of_queues(lambda stats, survey: drain_seconds(
-               stats.ready, survey.finished.get(stats.queue.name, 0), PACE_OVER))),
+    Metric("treadle_drain_seconds", "gauge", ("queue",), "When what is ready will have run, by what came and ended in "
+           "the last five minutes, with pause, rate and cool-down; +Inf if it grows, or nothing ends.",
+           _of_queues(lambda stats, survey: survey.drains.get(stats.queue.name, 0.0))),
     Metric("treadle_queue_max_workers", "gauge", ("queue",), "The cluster-wide limit, where one is set.",
            _of_queues(lambda stats, _: stats.queue.max_workers)),
     Metric("treadle_queue_paused", "gauge", ("queue",), "1 while it is paused.",

@@ -302,11 +302,12 @@ def _told(job: Job, kind: Literal["worker_lost", "limit"], message: str) -> Erro
 
 
 def _retold(entry: ErrorEntry, kind: Literal["timeout", "cancelled"], message: str) -> ErrorEntry:
-    """The same place and trace, told by what we know: the exception is only the shape in which our stop arrived."""
+    """The same place and trace, told by what we know: the exception is only the shape in which our stop arrived. So a
+    timeout has no type of an exception: it is called a timeout, also as a cause."""
     return ErrorEntry(
         attempt=entry.attempt,
         kind=kind,
-        type=entry.type,
+        type="" if kind == "timeout" else entry.type,
         message=message,
         trace=entry.trace,
         place=entry.place,

@@ -11,8 +11,10 @@ from msgspec.structs import replace
 from ..core import answer as answering
 from ..core import lifecycle
 from ..core.answer import Answer, Given, NewAnswer, Settled
+from ..core.audit import AuditLine
 from ..core.job import NEVER, Change, Job, State
 from ..ports import Answered, Applied, Clock, WaitOver, Wake
+from .memory_operations import keep_line
 
 if TYPE_CHECKING:
     from .memory import _Row  # pyright: ignore[reportPrivateUsage]
@@ -24,6 +26,7 @@ class MemoryAnswers:
     _clock: Clock
     _lock: threading.RLock
     _rows: dict[str, _Row]
+    _audit: dict[str, AuditLine]
 
     def __init__(self) -> None:
         self._answers: dict[str, Answer] = {}  # by id, in the order of opening
@@ -48,13 +51,15 @@ class MemoryAnswers:
                     del self._answers[old.id]
             return True
 
-    async def answer(self, id: str, given: Given) -> Answered:
+    async def answer(self, id: str, given: Given, *, line: AuditLine | None = None) -> Answered:
         with self._lock:
             now = self._clock.now()
             row = self._answers.get(id)
             job = self._job_of(row)
             settled = answering.settle(row, job, given, now)
             self._keep(settled)
+            if settled.outcome == "won":
+                keep_line(self._audit, line, now)
             if settled.releases and job is not None and settled.answer is not None:
                 self._apply(lifecycle.answered(job, settled.answer), now)
         if settled.outcome == "won" and job is not None:
@@ -74,6 +79,12 @@ class MemoryAnswers:
     async def answer_of(self, id: str) -> tuple[float, Answer | None]:
         with self._lock:
             return self._clock.now(), self._answers.get(id)
+
+    async def awaited(self, job_id: str) -> Answer | None:
+        with self._lock:
+            row = self._rows.get(job_id)
+            own = [each for each in self._answers.values() if row is not None and answering.awaits(row.job, each)]
+            return own[-1] if own else None
 
     async def waits_over(self, limit: int) -> Sequence[WaitOver]:
         with self._lock:

@@ -12,7 +12,7 @@ from ..core import failure, operation, retention
 from ..core import limit as limiting
 from ..core.audit import AuditLine
 from ..core.failure import LOOKED_AT, Failures
-from ..core.job import Change, QueueChange, State
+from ..core.job import Change, Job, QueueChange, State
 from ..core.limit import Bucket
 from ..core.operation import UNDER_WAY, Operation
 from ..core.queue import Queue
@@ -42,6 +42,8 @@ class MemoryOperations:
 
         async def apply(self, changes: Sequence[Change | QueueChange]) -> Sequence[Applied]: ...
 
+        def _seen(self, row: _Row, now: float) -> Job: ...
+
         def _forget_events(self, job_id: str) -> None: ...
 
         def _forget_said(self, job_id: str) -> None: ...
@@ -52,20 +54,34 @@ class MemoryOperations:
         self, *, queue: str | None = None, task: str | None = None, limit: int = 50, most: int = LOOKED_AT
     ) -> Failures:
         with self._lock:
+            now = self._clock.now()
+            jobs = [
+                self._seen(row, now)
+                for row in self._rows.values()
+                if row.job.errors and queue in (None, row.job.queue) and task in (None, row.job.task)
+            ]
             failed = sorted(
-                (
-                    row.job
-                    for row in self._rows.values()
-                    if row.job.state is State.FAILED
-                    and row.job.errors
-                    and queue in (None, row.job.queue)
-                    and task in (None, row.job.task)
-                ),
-                key=lambda job: job.finished_at or 0.0,
-                reverse=True,
+                (job for job in jobs if job.state is State.FAILED), key=lambda job: job.finished_at or 0.0, reverse=True
             )
-            seen = failed[:most]
-            return Failures(groups=failure.group(seen, limit), looked_at=len(seen), capped=len(failed) > most)
+            retries = sorted(
+                (job for job in jobs if job.state is State.SCHEDULED and job.attempt), key=lambda job: job.run_at
+            )
+            pieces: dict[tuple[str, str], list[Job]] = {}
+            for job in retries:
+                pieces.setdefault((job.queue, job.task), []).append(job)
+            seen = [*failed[:most], *failure.by_turns(list(pieces.values()), most)]
+            groups = failure.group(map(failure.sighting, seen), limit)
+            by_id = {job.id: job for job in seen}
+            return Failures(
+                groups=tuple(
+                    replace(each, sample=str(sample), message=by_id[str(sample)].errors[-1].message)
+                    for each, sample in groups
+                ),
+                looked_at=len(seen),
+                capped=len(failed) > most or len(retries) > most,
+                known_since=failed[most - 1].finished_at if len(failed) > most else None,
+                all_retries=len(retries) <= most,
+            )
 
     # Operations and the audit ----------------------------------------------------------------------------------------
 

@@ -7,9 +7,11 @@ from msgspec.structs import replace
 
 from ..core import answer as answering
 from ..core.answer import Answer, Given, NewAnswer
+from ..core.audit import AuditLine
 from ..core.job import Change, Job, State
 from ..ports import Answered, Applied, Wake
 from ..storages.memory import _Row  # pyright: ignore[reportPrivateUsage] - it knows its victim
+from ..storages.memory_operations import keep_line
 from .sabotage import Sabotaged
 
 
@@ -24,10 +26,10 @@ class AnswerIgnoresTheClaim(Sabotaged):
 class TheLastWordWins(Sabotaged):
     caught_by = "test_of_many_words_at_once_exactly_one_wins"
 
-    async def answer(self, id: str, given: Given) -> Answered:
+    async def answer(self, id: str, given: Given, *, line: AuditLine | None = None) -> Answered:
         if (row := self._answers.get(id)) is not None:
             self._answers[id] = replace(row, kind=None)
-        return await super().answer(id, given)
+        return await super().answer(id, given, line=line)
 
 
 class EarlyAnswerIsForgotten(Sabotaged):
@@ -122,9 +124,9 @@ class ChangeForgetsTheMeta(Sabotaged):
 class AnswerWakesNobody(Sabotaged):
     caught_by = "test_listeners_hear_of_an_answer"
 
-    async def answer(self, id: str, given: Given) -> Answered:
+    async def answer(self, id: str, given: Given, *, line: AuditLine | None = None) -> Answered:
         listeners, self._listeners = self._listeners, {}
-        told = await super().answer(id, given)
+        told = await super().answer(id, given, line=line)
         self._listeners = listeners
         return told
 
@@ -135,3 +137,19 @@ class EarlyReleaseWakesNobody(Sabotaged):
     def _tell(self, wake: Wake) -> None:
         if not any(row.job.meta is not None for row in self._rows.values()):
             super()._tell(wake)
+
+
+class AwaitedIgnoresTheClaim(Sabotaged):
+    caught_by = "test_a_waiting_job_names_the_answer_that_it_waits_for"
+
+    async def awaited(self, job_id: str) -> Answer | None:
+        return next((each for each in self._answers.values() if each.job == job_id), None)
+
+
+class RefusedAnswerLeavesALine(Sabotaged):
+    caught_by = "test_an_answer_that_counts_brings_its_line_into_the_audit"
+
+    async def answer(self, id: str, given: Given, *, line: AuditLine | None = None) -> Answered:
+        told = await super().answer(id, given)
+        keep_line(self._audit, line, self._clock.now())
+        return told

@@ -49,6 +49,7 @@ Action = Literal[
     "reschedule",
     "priority",
     "move",
+    "answer",  # jobs that wait for an answer from outside
     "pause",  # queues and schedules
     "resume",  # and the end of a cool-down
     "quiet",  # pods
@@ -69,8 +70,8 @@ ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 
 _PAYLOAD: Final[tuple[Action, ...]] = ("see", "payload")
 _OPERATOR: Final[tuple[Action, ...]] = (
-    *_PAYLOAD, "revive", "cancel", "reschedule", "priority", "move", "pause", "resume", "quiet", "stacks", "operate",
-    "mute",
+    *_PAYLOAD, "revive", "cancel", "reschedule", "priority", "move", "answer", "pause", "resume", "quiet", "stacks",
+    "operate", "mute",
 )  # fmt: skip
 ROLES: Final[Mapping[str, frozenset[Action]]] = {
     "viewer": frozenset[Action](("see",)),
@@ -276,7 +277,8 @@ class Gate:
             raise Problem("unauthorized", "log in first", headers={"WWW-Authenticate": asked})
         request.scope["state"]["access"] = access
         # Asked for reads, too: a page shows no button for what cannot be done.
-        if await self._read_only() and is_unsafe and not (route is not None and route.only_reads):
+        passes = route is not None and (route.only_reads or route.in_memory)
+        if await self._read_only() and is_unsafe and not passes:
             raise Problem("forbidden", READ_ONLY)
         if route is not None and route.action is not None and not access.may(route.action):
             raise Problem("forbidden", f"your role ({access.role}) may not do this", fields={"action": route.action})

@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final, Literal
+from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
@@ -37,7 +38,7 @@ from . import body as bodies
 from . import once, seals
 from .access import LOOPBACK, NOBODY, SAFE, Access, Authenticate, Gate, everybody
 from .plain import JSON, plain
-from .problem import AWAY, INTERNAL, TOO_LONG, Problem, problem_of
+from .problem import INTERNAL, TOO_LONG, Problem, away, problem_of
 from .pulse import Pulse
 from .routing import BASE, Call, Route, Table, decode_form, decode_json, decode_query, url_of
 from .standing import Standing
@@ -94,14 +95,13 @@ class Dashboard:
         self.hub = Hub(self.reads)
         self.attending = Attending(self)
         self.started = time.monotonic()
-        self.login: str | None = None  # the path of a form that logs in, where there is one
         self.health: Any = None  # of the pod in the same process, if there is one
         self.extra: tuple[Route, ...] = tuple(getattr(access, "routes", ()))
         self._is_open = isinstance(access, str)
         self.authenticate: Authenticate = everybody if isinstance(access, str) else access
-        if self.extra:
-            self.login = "/login"
         self.table = Table([*api_routes(), *(page_routes() if pages else ()), *self.extra])
+        has_login = any(route.path == "/login" for route in self.extra)
+        self.login: str | None = "/login" if has_login else None  # the path of a form that logs in, where there is one
         self._problem_page = _problem_page() if pages else None
         self._refused = LineThrottle(log)
         self._anonymous = Shares(bodies.HELD_ANONYMOUS)
@@ -244,7 +244,7 @@ class Dashboard:
                     found = await route.function(call)
         except TimeoutError:
             # A storage that is away is tried for as long: then it is not the question that was too wide.
-            raise Problem("unavailable", TOO_LONG if self.pulse.is_ready else AWAY) from None
+            raise (Problem("unavailable", TOO_LONG) if self.pulse.is_ready else away()) from None
         if not reads:
             log.info(
                 "request %s: %s (%s) %s %s",
@@ -270,9 +270,10 @@ class Dashboard:
         is_api = _route_path(request).startswith((f"{BASE}/", "/healthz", "/readyz", "/metrics")) or (
             _route_path(request) == BASE
         )
-        if not is_api and problem.kind == "unauthorized" and self.login and request.method in SAFE:
-            wanted = _route_path(request) if state["route"] is not None else "/"
-            return RedirectResponse(url_of(request, self.login, {"next": wanted}), status_code=303)
+        # A script that asks for a part must not get a form in its place: it is told 401, and asks for the form itself.
+        is_person = not is_api and request.method in SAFE and "hx-request" not in request.headers
+        if is_person and problem.kind == "unauthorized" and self.login:
+            return RedirectResponse(url_of(request, self.login, {"next": _whole_path(request)}), status_code=303)
         if not is_api and self._problem_page is not None:
             answer = await self._problem_page(self, request, problem)
         elif not is_api:
@@ -325,6 +326,15 @@ def _route_path(request: Request) -> str:
     from .access import route_path
 
     return route_path(request.scope)
+
+
+def _whole_path(request: Request) -> str:
+    """What was asked for, with its query, below the mount point. What is no page is not repeated: it may hold a
+    token."""
+    if request.scope["state"]["route"] is None:
+        return "/"
+    query = request.url.query
+    return quote(_route_path(request)) + (f"?{query}" if query else "")
 
 
 def _problem_page() -> Callable[[Dashboard, Request, Problem], Awaitable[Response]] | None:

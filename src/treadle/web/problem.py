@@ -77,6 +77,11 @@ class Problem(Exception):
         return {"error": {**told, "request_id": request_id}}
 
 
+def away() -> Problem:
+    """`fields.storage` tells a page what its live mark says."""
+    return Problem("unavailable", AWAY, fields={"storage": "away"})
+
+
 def problem_of(error: Exception) -> Problem:
     """The Problem that an error of the client is."""
     match error:
@@ -109,7 +114,7 @@ def problem_of(error: Exception) -> Problem:
         case errors.StorageDenied():
             return Problem("forbidden", str(error))
         case errors.StorageUnavailable() | errors.SchemaTooOld() | errors.SchemaTooNew():
-            return Problem("unavailable", AWAY)
+            return away()
         case ValueError() | TypeError() if is_ours(error):
             return Problem("validation", str(error))
         case _:

@@ -23,7 +23,8 @@ A file of routes has one table of its own, which `dashboard` collects:
 No route without an action; `PUBLIC` in its place must be written out and is listed in a test. `{name}` is one segment
 of the path, never empty and without a slash. The query of an API route refuses what it does not know; that of a page
 leaves it out. A field that is a list or tuple takes a repeated parameter. `only_reads` marks an unsafe method that
-changes nothing (a preview): it passes where all is read-only.
+changes nothing (a preview): it passes where all is read-only. `in_memory` passes there, too: what it would write is
+then kept in this process.
 
 A body has 2 MiB at most, and 4 KiB where the route is public; `largest` says otherwise. `before` is a function of the
 call that is asked before anything of the body is read: a route whose path holds the credential looks at it there.
@@ -133,6 +134,7 @@ class Route:
     answers: tuple[Any, ...] = ()  # the types that it may answer with
     status: int = 200
     only_reads: bool = False
+    in_memory: bool = False  # passes where all is read-only: there it changes nothing but the memory of this process
     is_stream: bool = False
     is_credential: bool = False  # what the path holds proves who asks, and where from
     largest: int | None = None  # bytes of a body; None: as much as whoever is logged in may send, or little
@@ -189,6 +191,7 @@ class Routes:
         or_answer: Any = None,
         status: int = 200,
         only_reads: bool = False,
+        in_memory: bool = False,
         is_stream: bool = False,
         is_credential: bool = False,
         largest: int | None = None,
@@ -208,6 +211,7 @@ class Routes:
             answers=tuple(each for each in (answer, or_answer) if each is not None),
             status=status,
             only_reads=only_reads,
+            in_memory=in_memory,
             is_stream=is_stream,
             is_credential=is_credential,
             largest=largest,
@@ -225,10 +229,18 @@ class Routes:
         query: type[Any] | None = None,
         form: type[Any] | None = None,
         only_reads: bool = False,
+        in_memory: bool = False,
     ) -> Callable[[Handler], Handler]:
         """A page, or what a form is sent to. It answers with a Response."""
         return self._declare(
-            kind="page", method=method, path=path, action=action, query=query, body=form, only_reads=only_reads
+            kind="page",
+            method=method,
+            path=path,
+            action=action,
+            query=query,
+            body=form,
+            only_reads=only_reads,
+            in_memory=in_memory,
         )
 
     def _declare(self, *, action: Action | Public, **said: Any) -> Callable[[Handler], Handler]:

@@ -20,10 +20,10 @@ from ..ports import Applied, Storage
 
 READS: Final = frozenset(
     {
-        "answer_of", "audit", "capabilities", "catalog", "count", "dump", "facts", "failures", "find", "fires", "get",
-        "kinds", "limits", "listen", "locks", "mutes", "operation", "operations", "pods", "queues", "readings",
-        "rollups", "schedules", "schema", "plan", "sql", "signals_work", "time", "timeline", "vitals", "due_tasks",
-        "logs", "progress", "checkpoint", "open", "is_writable",
+        "answer_of", "audit", "awaited", "capabilities", "catalog", "count", "dump", "facts", "failures", "find",
+        "fires", "get", "kinds", "limits", "listen", "locks", "mutes", "operation", "operations", "pods", "queues",
+        "readings", "rollups", "schedules", "schema", "plan", "sql", "signals_work", "time", "timeline", "vitals",
+        "due_tasks", "logs", "progress", "checkpoint", "open", "is_writable",
     }
 )  # fmt: skip
 
@@ -93,7 +93,7 @@ class _Signed:
         return saved
 
 
-_LINED: Final = frozenset({"save_schedule", "save_limit", "remove_limit", "free", "mute", "unmute"})
+_LINED: Final = frozenset({"answer", "save_schedule", "save_limit", "remove_limit", "free", "mute", "unmute"})
 
 
 def _signed_change(change: Change | QueueChange) -> Change | QueueChange:

@@ -20,21 +20,23 @@ import secrets
 import time
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
-from html import escape
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ..core.errors import ConfigError
 from ..core.file_trust import Rules
+from ..core.local_path import local
 from ..core.login_throttle import Throttle
 from ..private_files import Untrusted, check_if_there, check_parent, open_there
 from ..private_files import make as make_file
 from .access import ROLES, Access
 from .login_throttle import caller, too_many
+from .plain import JSON
+from .problem import Problem
 from .routing import PUBLIC, Call, Routes
 
 PREFIX: Final = "tdl_"
@@ -188,19 +190,20 @@ class Tokens:
             return None
         return Access(token.name, token.role)
 
-    def log_in(self, given: str, request: Request) -> str | None:
-        """A new session for a right token."""
+    def log_in(self, given: str, request: Request) -> tuple[str, Access] | None:
+        """A new session for a right token, and whose it is. The one that the browser had before ends."""
         self._look_again()
         token = self._named(given.strip(), request)
         if token is None:
             return None
+        self.log_out(request)
         now = self._clock()
         self._sessions = {key: each for key, each in self._sessions.items() if each[1] > now}
         if len(self._sessions) >= MOST_SESSIONS:
             self._sessions.pop(next(iter(self._sessions)))
         session = secrets.token_urlsafe(32)
         self._sessions[digest(session)] = (token, now + SESSION)
-        return session
+        return session, Access(token.name, token.role)
 
     def log_out(self, request: Request) -> None:
         self._sessions.pop(digest(_cookie(request)), None)
@@ -249,8 +252,10 @@ def _cookie(request: Request) -> str:
 
 
 def cookie_name(request: Request) -> str:
-    """With TLS and the whole host to itself, one that no other host can have set."""
-    return f"__Host-{COOKIE}" if _is_secure(request) and not request.scope.get("root_path") else COOKIE
+    """With TLS and the whole host to itself, one that no other host can have set. A browser sends a host's cookies to
+    all of its ports: the port is part of the name, so that two dashboards of one machine do not log each other out."""
+    name = COOKIE if request.url.port is None else f"{COOKIE}-{request.url.port}"
+    return f"__Host-{name}" if _is_secure(request) and not request.scope.get("root_path") else name
 
 
 def _is_secure(request: Request) -> bool:
@@ -265,12 +270,15 @@ routes = Routes()
 
 class LoginQuery(Struct, kw_only=True):
     next: str = "/"
+    out: bool = False  # whoever asks has just logged out
 
 
 class LoginForm(Struct, kw_only=True):
     token: str = ""
     next: str = "/"
 
+
+WRONG: Final = "This token is not known here, or it has expired or been revoked."
 
 # Reads the token behind the `#`, where no server sees it, and sends it with the form.
 SCRIPT: Final = """\
@@ -286,8 +294,8 @@ if (token) {
 
 @routes.page("GET", "/login", action=PUBLIC, query=LoginQuery)
 async def login_page(call: Call[LoginQuery, None]) -> Response:
-    """The form."""
-    return _form(call, call.query.next)
+    """The form: a page of its own, or what a dialog shows when a session has ended."""
+    return _form(call, call.query.next, said="You are logged out." if call.query.out else "")
 
 
 @routes.page("GET", "/login.js", action=PUBLIC)
@@ -297,16 +305,33 @@ async def login_script(call: Call[None, None]) -> Response:
 
 @routes.page("POST", "/login", action=PUBLIC, form=LoginForm, only_reads=True)
 async def log_in(call: Call[None, LoginForm]) -> Response:
+    """To the page that was asked for. A dialog stays where it is, and is told who has logged in."""
+    from .pages import frame
+
     tokens = call.web.authenticate
-    session = tokens.log_in(call.body.token, call.request) if isinstance(tokens, Tokens) else None
-    if session is None:
-        return _form(call, call.body.next, wrong=True)
-    answer = call.redirect(_local(call.body.next))
+    in_place = frame.wants_part(call.request)
+    refusal: Problem | None = None
+    found = None
+    try:
+        found = tokens.log_in(call.body.token, call.request) if isinstance(tokens, Tokens) else None
+    except Problem as problem:
+        refusal = problem
+    if found is None:
+        refusal = refusal or Problem("unauthorized", WRONG)
+        if in_place:
+            raise refusal
+        return _form(call, call.body.next, problem=refusal)
+    session, access = found
+    root = str(call.request.scope.get("root_path") or "").rstrip("/")
+    if in_place:
+        answer: Response = JSON({"user": access.user, "who": frame.who(access)})
+    else:
+        answer = RedirectResponse(root + local(call.body.next), status_code=303)
     answer.set_cookie(
         cookie_name(call.request),
         session,
         max_age=int(SESSION),
-        path=str(call.request.scope.get("root_path") or "/"),
+        path=root or "/",
         secure=_is_secure(call.request),
         httponly=True,
         samesite="strict",
@@ -314,31 +339,35 @@ async def log_in(call: Call[None, LoginForm]) -> Response:
     return answer
 
 
-@routes.page("POST", "/logout", action="see", only_reads=True)
+# For everybody: whose session has ended already may press the button, too.
+@routes.page("POST", "/logout", action=PUBLIC, only_reads=True)
 async def log_out(call: Call[None, None]) -> Response:
+    """The session ends on the server; its streams do within ten seconds."""
     tokens = call.web.authenticate
     if isinstance(tokens, Tokens):
         tokens.log_out(call.request)
-    answer = call.redirect("/login")
+    answer = call.redirect("/login", out="1")
     answer.delete_cookie(cookie_name(call.request), path=str(call.request.scope.get("root_path") or "/"))
     return answer
 
 
-def _local(path: str) -> str:
-    """Where to go after the login: here, and nowhere else."""
-    return path if path.startswith("/") and not path.startswith(("//", "/\\")) and path.isprintable() else "/"
+def _form(call: Call[Any, Any], following: str, *, said: str = "", problem: Problem | None = None) -> Response:
+    from .pages import frame
 
-
-def _form(call: Call[Any, Any], following: str, *, wrong: bool = False) -> Response:
-    said = "<p role=alert>This token is not known, or has expired.</p>" if wrong else ""
+    in_place = frame.wants_part(call.request)
     html = (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Treadle: log in</title>'
-        '<meta name="viewport" content="width=device-width"><meta name="color-scheme" content="light dark">'
-        f'<script type="module" src="{escape(call.url("/login.js"))}"></script></head>'
-        f"<body><main><h1>Treadle</h1>{said}"
-        f'<form method="post" action="{escape(call.url("/login"))}">'
-        f'<input type="hidden" name="next" value="{escape(_local(following))}">'
-        '<label>Token <input type="password" name="token" autocomplete="current-password" required autofocus></label> '
-        "<button>Log in</button></form></main></body></html>"
+        frame.templates()
+        .get_template("_login.html" if in_place else "login.html")
+        .render(
+            frame=frame.frame_of(call),
+            title="Your session has expired" if in_place else "Log in",
+            words="The page may be out of date; what you have typed is still there." if in_place else "",
+            next=local(following),
+            in_place=in_place,
+            said=said,
+            problem=problem,
+        )
     )
-    return HTMLResponse(html, status_code=401 if wrong else 200)
+    if problem is None:
+        return HTMLResponse(html)
+    return HTMLResponse(html, status_code=problem.status, headers=problem.headers)

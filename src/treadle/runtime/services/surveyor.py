@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from msgspec import Struct
@@ -17,7 +18,7 @@ from ...core import filter as filters
 from ...core.job import State
 from ...core.pod import Pod
 from ...core.queue import QueueStats
-from ...core.rollup import MINUTE
+from ...core.rollup import MINUTE, Rollup
 from ...core.warnings import DueTask
 from ...ports import Storage
 
@@ -39,6 +40,7 @@ class Survey(Struct, frozen=True, kw_only=True):
     pods: Sequence[Pod]
     due_tasks: Sequence[DueTask]
     finished: dict[str, int]  # queue → jobs that ended in the last PACE_OVER seconds
+    drains: dict[str, float] = {}  # queue → seconds until what is ready has run; infinite if it will not
     retrying: int | None = None  # None: too many are scheduled to look at each
 
 
@@ -69,16 +71,41 @@ class Surveyor:
         from ...core.series import finished_by_queue  # only where somebody scrapes
 
         now = await self._storage.time()
-        queues = await self._storage.queues()
+        queues, pods = await self._storage.queues(), await self._storage.pods()
+        rows = await self._storage.rollups(MINUTE, now - PACE_OVER)
         self.survey = Survey(
             at=now,
             queues=queues,
-            pods=await self._storage.pods(),
+            pods=pods,
             due_tasks=await self._storage.due_tasks(),
-            finished=finished_by_queue(await self._storage.rollups(MINUTE, now - PACE_OVER)),
+            finished=finished_by_queue(rows),
+            drains=await self._drains(queues, pods, rows, now),
             retrying=await self._retrying(sum(stats.scheduled for stats in queues)),
         )
         self._seen_at = time.monotonic()
+
+    async def _drains(
+        self, queues: Sequence[QueueStats], pods: Sequence[Pod], rows: Sequence[Rollup], now: float
+    ) -> dict[str, float]:
+        from ...core import drain
+        from ...core.depth import depth_series
+        from ...core.reading import FLEET
+        from ...core.series import PairSeries, by_pair
+        from ...core.view import queue_view
+
+        begin, moment = now - PACE_OVER, datetime.fromtimestamp(now, UTC)
+        readings = await self._storage.readings(MINUTE, begin, pod=FLEET)
+        depths = depth_series(readings, begin, now, float(MINUTE)).queues
+        noted = {each.queue: [(point.at, point.ready) for point in each.points] for each in depths}
+        own: dict[str, list[PairSeries]] = {}
+        for pair in by_pair(rows, begin, now, float(MINUTE)):
+            own.setdefault(pair.queue, []).append(pair)
+        found: dict[str, float] = {}
+        for stats in queues:
+            name = stats.queue.name
+            flow = drain.flow(own.get(name, ()), noted.get(name, ()), stats.ready, moment)
+            found[name] = drain.seconds(drain.drain(queue_view(stats, [*pods]), flow, moment))
+        return found
 
     async def _retrying(self, scheduled: int) -> int | None:
         if not 0 < scheduled <= MOST_LOOKED_AT:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 from ...core import answer as answering
 from ...core import lifecycle
 from ...core.answer import Answer, Given, NewAnswer
+from ...core.audit import AuditLine
 from ...core.job import Job, State
 from ...ports import Answered, WaitOver
-from . import answer_rows, bounds, find, sql
+from . import answer_rows, audit, bounds, find, rows, sql
 from .change import apply_one
 from .cluster import Time
 from .news import News
@@ -32,6 +33,9 @@ where waits and expires_at <= $1::float8
 order by expires_at
 limit $2::int
 """
+_OF_JOB: Final = (
+    f"select {answer_rows.COLUMNS} from treadle.answer where job_id = $1::text and waits order by opened_at desc"
+)
 # Its job went elsewhere while it waited: looked at once more, because that may have been a moment ago.
 _LEAVE: Final = f"""
 update treadle.answer as job
@@ -56,13 +60,13 @@ class PostgresAnswers:
         moment = self._time()
         return await self._desks.mine().slow.run(lambda: open_answer(new, moment))
 
-    async def answer(self, id: str, given: Given) -> Answered:
+    async def answer(self, id: str, given: Given, *, line: AuditLine | None = None) -> Answered:
         moment = self._time()
         told: list[News] = []
 
         def make() -> Talk[Answered]:
             told[:] = [News()]
-            return answer(id, given, moment, told[0])
+            return answer(id, given, moment, told[0], line)
 
         answered = await self._desks.mine().slow.run(make)
         self._tell(told[0])
@@ -75,6 +79,13 @@ class PostgresAnswers:
     async def answer_of(self, id: str) -> tuple[float, Answer | None]:
         moment = self._time()
         found: tuple[float, Answer | None] = await self._read(lambda: look(id, moment))
+        return found
+
+    async def awaited(self, job_id: str) -> Answer | None:
+        if not rows.is_id(job_id):
+            return None
+        moment = self._time()
+        found: Answer | None = await self._read(lambda: awaited(job_id.lower(), moment))
         return found
 
     async def waits_over(self, limit: int) -> Sequence[WaitOver]:
@@ -94,13 +105,15 @@ def open_answer(new: NewAnswer, time: Time) -> Talk[bool]:
     return opened
 
 
-def answer(id: str, given: Given, time: Time, news: News) -> Talk[Answered]:
+def answer(id: str, given: Given, time: Time, news: News, line: AuditLine | None = None) -> Talk[Answered]:
     yield BEGIN
     yield _PATIENCE
     row, job = yield from _held(id, time)
-    settled = answering.settle(row, job, given, (yield from find.the_time(time)))
+    now = yield from find.the_time(time)
+    settled = answering.settle(row, job, given, now)
     if settled.answer is not None:
         yield from answer_rows.save(settled.answer)
+        yield from audit.write(line, now)
         news.ended.add(id)
         if settled.releases and job is not None:
             applied = yield from apply_one(lifecycle.answered(job, settled.answer), time, news)
@@ -137,6 +150,14 @@ def _held(id: str, time: Time) -> Talk[tuple[Answer | None, Job | None]]:
 def look(id: str, time: Time) -> Talk[tuple[float, Answer | None]]:
     now = yield from find.the_time(time)
     return now, (yield from answer_rows.load(id, lock=False))
+
+
+def awaited(job_id: str, time: Time) -> Talk[Answer | None]:
+    """The newest of the job's open answers that the job waits for."""
+    found = yield _OF_JOB, (job_id,)
+    jobs = (yield from find.get((job_id,), time[0])) if found else []
+    answers = [answer_rows.answer_of(row) for row in found]
+    return next((each for each in answers for job in jobs if answering.awaits(job, each)), None)
 
 
 def over(limit: int, time: Time) -> Talk[tuple[list[WaitOver], list[str]]]:

@@ -67,6 +67,18 @@ _BY_CAUSE: Final = "select id from treadle.job_history where cause is not null a
 _RARE: Final = "select id from treadle.job_history where state <> 'succeeded' and state = any ({0}::text[])"
 _RARE_OF_A_QUEUE: Final = f"{_RARE} and queue = ({{0}}::text[])[1]"
 # Of a large table only the runs that were under way at their pod's last beat are known without reading all of it.
+# Jobs that wait for their retry, with an error: of a small table all of them, of a large one those that are next in
+# each lane, 100,000 at most. The limit is hidden from the planner, which would rather sort than follow the index.
+_RETRYING: Final = f"job.state = 'ready' and job.run_at > {terms.NOW} and job.attempt > 0 and job.error_count > 0"
+RETRIES: Final = {
+    True: f"select job.* from treadle.job as job where {_RETRYING}",
+    False: (
+        "select job.* from treadle.lane as lane cross join lateral (select job.* from treadle.job as job "
+        f"where job.queue = lane.queue and job.priority = lane.priority and job.run_at > {terms.NOW} "
+        "order by job.run_at, job.seq "
+        f"limit (select 1 + {MOST_LOOKED_AT} / greatest(1, count(*)) from treadle.lane)) as job where {_RETRYING}"
+    ),
+}
 KEPT: Final = (
     "select kept, id::text from treadle.job where kept is not null and kept::jsonb ->> 'id' = any ($1::text[])"
 )
@@ -159,8 +171,8 @@ def narrowed(parts: Terms, small: bool) -> Talk[Terms]:
         source, given = _BY_TAG, list(parts.tags)
     elif parts.parents is not None:
         source, given = _BY_PARENT, list(parts.parents)
-    elif parts.causes is not None:
-        source, given = _BY_CAUSE, list(parts.causes)
+    elif parts.causes is not None or (parts.has_cause and parts.states <= {"scheduled"}):
+        return (yield from _by_their_cause(parts, small))
     elif len(parts.states) == 1 and parts.states <= {*_UNDER_WAY}:
         source = "" if small else _UNDER_WAY[next(iter(parts.states))]
     elif parts.states and parts.states <= {"failed", "cancelled"}:
@@ -172,6 +184,24 @@ def narrowed(parts: Terms, small: bool) -> Talk[Terms]:
     if not source:
         return parts
     ((count,),) = yield f"select count(*) from ({source.format('$1')} limit {FEW + 1}) as few", (given,)
+    return parts if count > FEW else terms.narrowed(parts, source, given)
+
+
+def _by_their_cause(parts: Terms, small: bool) -> Talk[Terms]:
+    """If few failed for these causes, and few wait for a retry at all, only those."""
+    sources: list[str] = []
+    given = list(parts.causes or ())
+    if "failed" in parts.states:
+        sources.append(_BY_CAUSE)
+    if "scheduled" in parts.states:
+        sources.append(f"select id from ({RETRIES[small]}) as job where {{0}}::text[] is not null")
+    if not sources:
+        return parts  # no job can match
+    source = " union all ".join(sources)
+    ((count,),) = yield (
+        f"select count(*) from ({source.replace('{0}', '$2')} limit {FEW + 1}) as few where $1::float8 is null or true",
+        (parts.where.parameters[0], given),
+    )
     return parts if count > FEW else terms.narrowed(parts, source, given)
 
 

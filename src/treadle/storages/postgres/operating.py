@@ -20,6 +20,7 @@ from .talk import Talk
 
 class Operating:
     _desks: Desks
+    _causes: failures.Causes
     _now: Callable[[], float | None]
     _time: Callable[[], Time]
     _tell: Callable[[News], None]
@@ -31,7 +32,7 @@ class Operating:
         now = self._now()
         if not rows.is_text(queue, task):
             return Failures(groups=(), looked_at=0)
-        found: Failures = await self._read(lambda: failures.failures(queue, task, limit, most, now))
+        found: Failures = await self._read(lambda: failures.failures(self._causes, queue, task, limit, most, now))
         return found
 
     async def save_operation(self, operation: Operation, expected: int | None) -> Operation | None:

@@ -76,10 +76,10 @@ def job_of(row: Row) -> Job:
 
 
 def entries_of(found: Iterable[Entry]) -> tuple[ErrorEntry, ...]:
-    return tuple(_entry_of(ended_at, text) for ended_at, text in found)
+    return tuple(entry_of(ended_at, text) for ended_at, text in found)
 
 
-def _entry_of(ended_at: float | str, text: str) -> ErrorEntry:
+def entry_of(ended_at: float | str, text: str) -> ErrorEntry:
     try:
         return msgspec.structs.replace(_as_entry(text), ended_at=None if isinstance(ended_at, str) else ended_at)
     except (msgspec.DecodeError, TypeError):

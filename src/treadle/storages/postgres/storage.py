@@ -34,7 +34,22 @@ from ...ports import (
     Wake,
     Want,
 )
-from . import apply, borrow, claim, cluster, counts, facts, find, insert, migrations, roles, sql, tally, transact
+from . import (
+    apply,
+    borrow,
+    claim,
+    cluster,
+    counts,
+    facts,
+    failures,
+    find,
+    insert,
+    migrations,
+    roles,
+    sql,
+    tally,
+    transact,
+)
 from . import damaged as ending
 from .answers import PostgresAnswers
 from .borrow import BorrowedAsync, BorrowedConnection, Lender
@@ -115,6 +130,7 @@ class PostgresStorage(
         self._signals = Signals(Target(listen_url or url, f"treadle wake {schema}"), self._schema)
         self._lanes = Lanes()
         self._tally: Final = tally.Tally()
+        self._causes = failures.Causes()
         self._ensured: set[tuple[str, int]] = set()
         self._refused: dict[str, float] = {}  # queues that could not be claimed from → when that was last logged
         self._suspects: dict[str, float] = {}  # tokens of claims that were not answered → when

@@ -70,7 +70,7 @@ class Terms(Struct, frozen=True):
     states: frozenset[str]  # where matches can be
     ids: tuple[str, ...] | None  # all candidates, if ids are given
     tags: tuple[str, ...] | None  # one of these is on every candidate
-    causes: tuple[str, ...] | None  # every candidate failed for one of these
+    causes: tuple[str, ...] | None  # every candidate failed, or is tried again, for one of these
     parents: tuple[str, ...] | None = None  # one of these has made every candidate
     lanes: tuple[str, ...] = ()  # of the conditions, those on what a lane is: queue and priority
     due: tuple[str, ...] = ()  # those on run_at
@@ -82,6 +82,7 @@ class Terms(Struct, frozen=True):
     queue: tuple[str, str] | None = None  # the name of the one queue, and the condition that says so
     queues: tuple[str, ...] | None = None  # nothing is asked but the state, and one of these queues if there are any
     keys: frozenset[str] = frozenset()  # what is asked of
+    has_cause: bool = False  # every candidate failed, or is tried again, for some cause that is asked for
     narrowed: bool = False  # the conditions name the candidates one by one
 
 
@@ -101,28 +102,32 @@ _STEADY: Final = "coalesce(to_timestamp($2::float8), clock_timestamp())"
 def live(sql: str) -> str:
     """The condition, as it reads for live jobs."""
     sql = sql.replace("{finished_at}", "null::timestamptz").replace("{cause}", "null::text")
+    sql = sql.replace("{retrying}", f"(job.state = 'ready' and job.run_at > {NOW} and job.attempt > 0)")
     return sql.replace("{cancel_wanted}", "job.cancel_wanted")
 
 
 def ended(sql: str) -> str:
     sql = sql.replace("{finished_at}", "job.finished_at").replace("{cause}", "job.cause")
-    return sql.replace("{cancel_wanted}", "false")
+    return sql.replace("{retrying}", "false").replace("{cancel_wanted}", "false")
 
 
 def take_apart(filter: Filter, time: Time, now: float) -> Terms:
     where = Where([_ALL_NAMED], [*time])
     rest: list[Term] = []
-    states = frozenset(state.value for state in State)
+    states = _states(filter)
     ids: tuple[str, ...] | None = None
     tags: tuple[str, ...] | None = None
     causes: tuple[str, ...] | None = None
     parents: tuple[str, ...] | None = None
     queue: tuple[str, str] | None = None
+    has_cause = False
     finished = ""
     since = -math.inf
     kinds: dict[str, list[str]] = {"lanes": [], "due": [], "ended": []}
     for term in filter.terms:
-        condition = _condition(where, term, now)
+        # The cause of a live job stands in its last error, which is JSON: a damaged one must not end the statement.
+        by_python = term.key == "cause" and not states <= ENDED
+        condition = None if by_python else _condition(where, term, now)
         if condition is None:
             rest.append(term)
             where.parts += _implied(where, term)
@@ -135,14 +140,8 @@ def take_apart(filter: Filter, time: Time, now: float) -> Terms:
             elif term.key in ("created", "age") and not term.negated:
                 since = max(since, min(filters.interval(term.key, value, now).low for value in term.values))
         if term.negated:
-            if term.key == "state":
-                states -= {value.text for value in term.values}
-        elif term.key == "state":
-            states &= {value.text for value in term.values}
-        elif term.key == "is":
-            states &= frozenset[str]().union(*(_STATES_OF.get(value.text, states) for value in term.values))
-        elif term.key == "finished":
-            states &= ENDED
+            continue
+        if term.key == "finished":
             finished = condition or finished
         elif term.key == "id" and all(value.op == "" for value in term.values):
             named = tuple(value.text for value in term.values)
@@ -152,7 +151,7 @@ def take_apart(filter: Filter, time: Time, now: float) -> Terms:
         elif term.key == "parent" and all(value.op == "" for value in term.values):
             parents = tuple(value.text for value in term.values)
         elif term.key == "cause":
-            states &= {"failed"}
+            has_cause = True
             if all(value.op == "" for value in term.values):
                 causes = tuple(value.text for value in term.values)
     return Terms(
@@ -173,7 +172,26 @@ def take_apart(filter: Filter, time: Time, now: float) -> Terms:
         queue=queue,
         queues=_queues(filter),
         keys=frozenset(term.key for term in filter.terms),
+        has_cause=has_cause,
     )
+
+
+def _states(filter: Filter) -> frozenset[str]:
+    """The states in which a match can be."""
+    states = frozenset(state.value for state in State)
+    for term in filter.terms:
+        if term.negated:
+            if term.key == "state":
+                states -= {value.text for value in term.values}
+        elif term.key == "state":
+            states &= {value.text for value in term.values}
+        elif term.key == "is":
+            states &= frozenset[str]().union(*(_STATES_OF.get(value.text, states) for value in term.values))
+        elif term.key == "finished":
+            states &= ENDED
+        elif term.key == "cause":
+            states &= {"failed", "scheduled"}
+    return states
 
 
 def _is_in_lanes(term: Term) -> bool:
@@ -208,6 +226,8 @@ def _implied(where: Where, term: Term) -> list[str]:
         return []
     if root == "error":
         return ["job.error_count > 0"]
+    if root == "cause":
+        return ["job.error_count > 0", f"({' or '.join(_cause(where, value) for value in term.values)})"]
     if root == "reason":
         return ["job.reason is not null"]
     if root in ("parent", "schedule", "flow"):
@@ -216,6 +236,14 @@ def _implied(where: Where, term: Term) -> list[str]:
         found = " or ".join(f"strpos(job.{root}, {where.add(value.text)}::text) > 0" for value in term.values)
         return [f"({found})"]
     return []
+
+
+def _cause(where: Where, value: Value) -> str:
+    """What failed for this cause, and what waits for its retry and is of a task that the cause can be of."""
+    retrying = "{retrying}"
+    if value.op == "":
+        retrying += f" and starts_with({where.add(value.text)}::text, job.task || ':')"
+    return f"({_name(where, _COLUMNS['cause'], value)}) or ({retrying})"
 
 
 def _is_spelt(value: Value) -> bool:

@@ -12,9 +12,10 @@ from typing import TypeVar
 from ...core import answer as answering
 from ...core import lifecycle
 from ...core.answer import Answer, Given, NewAnswer
+from ...core.audit import AuditLine
 from ...core.job import Job, State
 from ...ports import Answered, Clock, WaitOver
-from . import answer_rows, apply, find
+from . import answer_rows, apply, audit, find
 from .news import News
 from .rows import Database
 from .writer import Operation
@@ -30,8 +31,8 @@ class SQLiteAnswers:
     async def open_answer(self, new: NewAnswer) -> bool:
         return await self._write(lambda db, _: answer_rows.open_(db, new, self._clock.now()), grows=True)
 
-    async def answer(self, id: str, given: Given) -> Answered:
-        return await self._write(lambda db, news: answer(db, id, given, self._clock, news), grows=True)
+    async def answer(self, id: str, given: Given, *, line: AuditLine | None = None) -> Answered:
+        return await self._write(lambda db, news: answer(db, id, given, self._clock, news, line), grows=True)
 
     async def beat_answer(self, id: str) -> Answered:
         return await self._write(lambda db, _: beat(db, id, self._clock))
@@ -39,6 +40,9 @@ class SQLiteAnswers:
     async def answer_of(self, id: str) -> tuple[float, Answer | None]:
         now = self._clock.now()
         return now, await self._read(lambda db: answer_rows.load(db, id))
+
+    async def awaited(self, job_id: str) -> Answer | None:
+        return await self._read(lambda db: awaited(db, job_id, self._clock))
 
     async def waits_over(self, limit: int) -> Sequence[WaitOver]:
         while True:
@@ -55,12 +59,14 @@ class SQLiteAnswers:
         raise NotImplementedError
 
 
-def answer(db: Database, id: str, given: Given, clock: Clock, news: News) -> Answered:
+def answer(db: Database, id: str, given: Given, clock: Clock, news: News, line: AuditLine | None = None) -> Answered:
     row = answer_rows.load(db, id)
     job = _job_of(db, row, clock)
-    settled = answering.settle(row, job, given, clock.now())
+    now = clock.now()
+    settled = answering.settle(row, job, given, now)
     if settled.answer is not None:
         answer_rows.save(db, settled.answer)
+        audit.write(db, line, now)
         news.ended.add(id)
         if settled.releases and job is not None:
             apply.apply(db, (lifecycle.answered(job, settled.answer),), clock, news)
@@ -77,6 +83,19 @@ def beat(db: Database, id: str, clock: Clock) -> Answered:
             (settled.answer.expires_at, settled.answer.job, settled.answer.waits),
         )
     return Answered.of(settled, row)
+
+
+def awaited(db: Database, job_id: str, clock: Clock) -> Answer | None:
+    """The newest of the job's open answers that the job waits for."""
+    found = db.execute(
+        f"select {answer_rows.COLUMNS} from treadle_answer where job_id = ? and waits order by opened_at desc",
+        (job_id,),
+    ).fetchall()
+    for each in [answer_rows.answer_of(row) for row in found]:
+        job = _job_of(db, each, clock)
+        if each is not None and job is not None and answering.awaits(job, each):
+            return each
+    return None
 
 
 def over(db: Database, limit: int, clock: Clock) -> tuple[list[WaitOver], list[str]]:

@@ -1,20 +1,26 @@
-"""Failures by cause. The newest are found by the index of ended jobs, queue by queue; the cause stands in the job's
-last error, so that no finish has to write it a second time. How a job has failed does not change: what was read of one
-is remembered for as long as it is among the newest, and only the others are looked up."""
+"""Failures by cause. The newest are found by the index of ended jobs, queue by queue, and what waits for a retry by its
+own index, of each task in turn; the cause stands in the job's last error, so that no finish has to write it a second
+time. What was read of a job is remembered for as long as it is among these, and only the others are looked up: how a
+job has failed does not change, and an attempt that fails once more gives the retry another time."""
+
+# ruff: noqa: S608 - the SQL is put together from our own parts
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any, Final, TypeAlias, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 
-from ...core.failure import FailureGroup, Failures, parts_of, ranked
+from ...core.failure import FailureGroup, Failures, Sighting, by_turns, group
+from ...core.job import ERRORS_KEPT
 from . import rows
 from .rows import Database
+from .sql import statement
+
+T = TypeVar("T")
 
 _OF_QUEUE: Final = """
 select finished_at, seq
@@ -28,6 +34,15 @@ from json_each(?1) as chosen
 cross join treadle_job as job on job.seq = chosen.value
 cross join treadle_job_error as error on error.seq = job.seq and error.n = job.error_count
 """
+# With the first error that is kept of it: since when it fails for the same reason.
+_RETRIES: Final = f"""
+select job.seq, job.task, error.entry, earlier.entry
+from json_each(?1) as chosen
+cross join treadle_job as job on job.seq = chosen.value
+cross join treadle_job_error as error on error.seq = job.seq and error.n = job.error_count
+cross join treadle_job_error as earlier
+    on earlier.seq = job.seq and earlier.n = max(1, job.error_count - {ERRORS_KEPT - 1})
+"""
 _SAMPLE: Final = """
 select job.id, error.entry
 from treadle_job as job
@@ -36,6 +51,7 @@ where job.seq = ?
 """
 MERGED: Final = 64  # of so many queues SQLite itself makes one list
 MOST_KNOWN: Final = 40_000
+NEVER_SEQ: Final = (1 << 63) - 1  # of the very instant there is nothing more: those are due
 
 Ended: TypeAlias = tuple[float, int]
 """When a job ended, and its number: one that failed once more is another."""
@@ -45,6 +61,9 @@ Known: TypeAlias = tuple[str | None, str]
 
 NOTHING: Final[Known] = (None, "")
 
+Retry: TypeAlias = tuple[float, int]
+"""When a job is tried again, and its number."""
+
 
 class _Said(msgspec.Struct):
     """What makes the cause, of an entry that may be long: the rest is passed over."""
@@ -53,78 +72,124 @@ class _Said(msgspec.Struct):
     kind: str | None = None
     place: str | None = None
     message: str | None = None
+    ended_at: float | None = None
+
+    def cause(self, task: str) -> str | None:
+        kind = self.type or self.kind
+        return None if kind is None else f"{task}:{kind}:{self.place or ''}"
 
 
 _as_said: Final = msgspec.json.Decoder(_Said).decode
 
 
-class _Group(msgspec.Struct):
-    task: str
-    first_at: float
-    last_at: float
-    last: int
-    count: int
-
-
 class Causes:
-    """The causes of failures that were looked up. Safe for several threads: whoever comes second writes the same."""
+    """The causes that were looked up. Safe for several threads: whoever comes second writes the same."""
 
     def __init__(self) -> None:
-        self._known: dict[Ended, Known] = {}
+        self._failed: dict[Ended, Known] = {}
+        self._retries: dict[Retry, Sighting | None] = {}
         self._texts: dict[str, str] = {}
 
-    def of(self, db: Database, newest: Sequence[Ended]) -> list[Known]:
-        """In their order."""
-        known = self._known
-        if len(known) > MOST_KNOWN:
-            known = self._known = {ended: known[ended] for ended in newest if ended in known}
-            self._texts = {}
-        answer = list(map(known.get, newest))
-        if None in answer:
-            missing = [ended for ended, each in zip(newest, answer, strict=True) if each is None]
-            found = dict(self._read(db, [seq for _, seq in missing]))
-            known.update({ended: found.get(ended[1], NOTHING) for ended in missing})
-            answer = list(map(known.get, newest))
-        return cast("list[Known]", answer)
+    def of(self, db: Database, newest: Sequence[Ended]) -> list[Sighting]:
+        """Of those that failed."""
+        self._failed = self._kept(self._failed, newest)
+        known = _looked_up(self._failed, newest, lambda numbers: dict(self._read(db, numbers)), NOTHING)
+        return [
+            Sighting(cause, task, at, at, sample=seq)
+            for (at, seq), (cause, task) in zip(newest, known, strict=True)
+            if cause is not None
+        ]
+
+    def of_retries(self, db: Database, retries: Sequence[Retry]) -> list[Sighting]:
+        self._retries = self._kept(self._retries, retries)
+        known = _looked_up(self._retries, retries, lambda numbers: dict(self._read_retries(db, numbers)), None)
+        return [each for each in known if each is not None]
+
+    def _kept(
+        self, known: dict[tuple[float, int], T], asked: Sequence[tuple[float, int]]
+    ) -> dict[tuple[float, int], T]:
+        if len(known) <= MOST_KNOWN:
+            return known
+        self._texts = {}
+        return {each: known[each] for each in asked if each in known}
 
     def _read(self, db: Database, numbers: list[int]) -> Iterator[tuple[int, Known]]:
-        texts = self._texts
         for seq, id, task, entry in db.execute(_FAILED, (rows.json_text(numbers),)):
             said = _read(entry)
-            kind = None if said is None else said.type or said.kind
-            if said is not None and kind is not None and isinstance(task, str) and isinstance(id, str):
-                cause = f"{task}:{kind}:{said.place or ''}"
-                yield seq, (texts.setdefault(cause, cause), texts.setdefault(task, task))
+            cause = said.cause(task) if said is not None and isinstance(task, str) and isinstance(id, str) else None
+            if cause is not None:
+                yield seq, (self._text(cause), self._text(task))
+
+    def _read_retries(self, db: Database, numbers: list[int]) -> Iterator[tuple[int, Sighting]]:
+        for seq, task, entry, earlier in db.execute(_RETRIES, (rows.json_text(numbers),)):
+            said, first = _read(entry), _read(earlier)
+            if said is None or said.ended_at is None or not isinstance(task, str):
+                continue
+            if (cause := said.cause(task)) is not None:
+                began = said.ended_at
+                if first is not None and first.ended_at is not None and first.cause(task) == cause:
+                    began = min(began, first.ended_at)
+                yield seq, Sighting(self._text(cause), self._text(task), began, said.ended_at, True, 1, seq)
+
+    def _text(self, text: str) -> str:
+        return self._texts.setdefault(text, text)
 
 
-def failures(db: Database, causes: Causes, queue: str | None, task: str | None, limit: int, most: int) -> Failures:
+def _looked_up(
+    known: dict[tuple[float, int], T],
+    asked: Sequence[tuple[float, int]],
+    read: Callable[[list[int]], dict[int, T]],
+    nothing: T,
+) -> list[T]:
+    """In their order."""
+    missing = [each for each in asked if each not in known]
+    if missing:
+        found = read([seq for _, seq in missing])
+        known.update({each: found.get(each[1], nothing) for each in missing})
+    return [known[each] for each in asked]
+
+
+def failures(
+    db: Database, causes: Causes, queue: str | None, task: str | None, limit: int, most: int, now: float
+) -> Failures:
     found = _newest(db, queue, task, most + 1)
     newest = found[:most]
-    groups = _grouped(newest, causes.of(db, newest))
-    shown = ranked(_told(groups), limit)
+    retries = _retries(db, queue, task, most + 1, now)
+    seen = [*causes.of(db, newest), *causes.of_retries(db, retries[:most])]
     return Failures(
-        groups=tuple(_with_sample(db, each, groups[each.cause].last) for each in shown),
-        looked_at=len(newest),
-        capped=len(found) > most,
+        groups=tuple(_with_sample(db, each, cast("int", last)) for each, last in group(seen, limit)),
+        looked_at=len(newest) + min(most, len(retries)),
+        capped=len(found) > most or len(retries) > most,
+        known_since=newest[-1][0] if len(found) > most else None,
+        all_retries=len(retries) <= most,
     )
 
 
-def _grouped(newest: Sequence[Ended], known: Sequence[Known]) -> dict[str, _Group]:
-    """By cause. There may be ten thousand of them for every look at a page: no step of Python for each."""
-    causes = [cause for cause, _ in known]
-    tasks = dict(zip(causes, known, strict=True))
-    # Of several with one key a dict keeps the last: the oldest, and from behind the newest.
-    first = dict(zip(causes, newest, strict=True))
-    last = dict(zip(reversed(causes), reversed(newest), strict=True))
-    return {
-        cause: _Group(tasks[cause][1], first[cause][0], *last[cause], count)
-        for cause, count in Counter(causes).items()
-        if cause is not None
-    }
+def _retries(db: Database, queue: str | None, task: str | None, most: int, now: float) -> list[Retry]:
+    """What waits for its retry, of each queue and task the next ones in turn."""
+    queues = [queue] if queue is not None else _queues(db)
+    keys = [
+        (name, head)
+        for name in queues
+        for head, later in db.execute(statement("retry_heads"), (name, now)).fetchall()
+        if task in (None, head) and isinstance(later, float)
+    ]
+    found: dict[tuple[str, str], list[Retry]] = {key: [] for key in keys}
+    # More of those that have more, for as long as there is room.
+    sizes = dict.fromkeys(keys, 0)
+    while open_ends := [key for key in keys if len(found[key]) == sizes[key]]:
+        room = most - sum(map(len, found.values()))
+        if room <= 0:
+            break
+        for key in open_ends:
+            sizes[key] += -(-room // len(open_ends))
+            rows_of = db.execute(statement("upcoming_retries"), (*key, now, NEVER_SEQ, sizes[key])).fetchall()
+            found[key] = [row for row in rows_of if isinstance(row[0], float)]
+    return by_turns(list(found.values()), most)
 
 
 def _newest(db: Database, queue: str | None, task: str | None, most: int) -> list[Ended]:
-    queues = [queue] if queue is not None else [name for (name,) in db.execute("select name from treadle_queue")]
+    queues = [queue] if queue is not None else _queues(db)
     sql, given = (_OF_QUEUE, ()) if task is None else (f"{_OF_QUEUE} and task = ?", (task,))
     if not queues:
         return []
@@ -135,20 +200,8 @@ def _newest(db: Database, queue: str | None, task: str | None, most: int) -> lis
     return list(itertools.islice(heapq.merge(*ends, reverse=True), most))
 
 
-def _told(groups: dict[str, _Group]) -> Iterator[FailureGroup]:
-    for cause, group in groups.items():
-        type, place = parts_of(cause, group.task)
-        yield FailureGroup(
-            cause=cause,
-            task=group.task,
-            type=type,
-            place=place,
-            count=group.count,
-            first_at=group.first_at,
-            last_at=group.last_at,
-            sample="",
-            message="",
-        )
+def _queues(db: Database) -> list[str]:
+    return [name for (name,) in db.execute("select name from treadle_queue")]
 
 
 def _with_sample(db: Database, group: FailureGroup, last: int) -> FailureGroup:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
@@ -175,10 +176,11 @@ class Walk:
             found = heapq.nsmallest(most, [*found, *_with_a_time(self._db.execute(sql, given))])
         return self._in_order(found)
 
-    def upcoming(self, parts: Terms, after: Place) -> Iterator[RowTuple]:
+    def upcoming(self, parts: Terms, after: Place, now: float) -> Iterator[RowTuple]:
         """Jobs that lie ready, or wait for their retry, by their run_at: each task's own order is stored, and they are
-        merged."""
-        for chunk in _chunks(soonest.merged(self._db, parts, after)):
+        merged. Where only what is due is asked for, nobody looks at what is scheduled behind it."""
+        until = now if parts.states <= {"ready"} else math.inf
+        for chunk in _chunks(soonest.merged(self._db, parts, after, until)):
             yield from self._these(chunk)
             self.looked_at += len(chunk)
             if self.is_enough():
@@ -227,13 +229,13 @@ def _soonest(db: Database, walk: Walk, query: Query, parts: Terms, now: float) -
     if parts.tag is not None:
         return walk.few_by_time([Condition(_TAGGED, (parts.tag,))], after, most)
     if parts.states <= {"ready", "scheduled"} and not parts.named:
-        return walk.upcoming(parts, after)
+        return walk.upcoming(parts, after, now)
     source = few(db, parts, FEW)
     if source is not None:
         named = f"from treadle_job as job not indexed where job.seq in ({source.sql})"
         return walk.few_by_time([Condition(named, source.parameters)], after, most)
     if parts.states <= {"ready", "scheduled"}:
-        return walk.upcoming(parts, after)
+        return walk.upcoming(parts, after, now)
     return walk.newest_by_time(after, min(most, MOST_LOOKED_AT))
 
 

@@ -36,7 +36,8 @@ class Operating:
     async def failures(
         self, *, queue: str | None = None, task: str | None = None, limit: int = 50, most: int = LOOKED_AT
     ) -> Failures:
-        return await self._read(lambda db: failures.failures(db, self._causes, queue, task, limit, most))
+        now = self._clock.now()
+        return await self._read(lambda db: failures.failures(db, self._causes, queue, task, limit, most, now))
 
     async def save_operation(self, operation: Operation, expected: int | None) -> Operation | None:
         return await self._write(lambda db, _: operations.save(db, operation, expected, self._clock))

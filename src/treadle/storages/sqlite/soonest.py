@@ -43,8 +43,8 @@ class _Piece:
         return self._ready.pop() if self._ready else None
 
 
-def merged(db: Database, parts: Terms, after: Place) -> Iterator[Place]:
-    """(run_at, row number) of every job that may be next, after a place."""
+def merged(db: Database, parts: Terms, after: Place, until: float = math.inf) -> Iterator[Place]:
+    """(run_at, row number) of every job that may be next, after a place and until a time."""
     # Of the very instant there may be some that come after the place: they count as later.
     since = math.nextafter(after[0], -math.inf)
     found: Iterator[tuple[Any, ...]]
@@ -61,6 +61,8 @@ def merged(db: Database, parts: Terms, after: Place) -> Iterator[Place]:
     heapq.heapify(heap)
     while heap:
         at, seq, n, piece = heap[0]
+        if at > until:
+            return
         if seq >= 0:
             yield at, seq
         place = piece.next()

@@ -79,7 +79,7 @@ class Terms(Struct, frozen=True):
     task: str | None  # of which task; None: of any
     priorities: tuple[Interval, ...] | None  # with which priorities; None: with any
     finished: Condition | None  # when all candidates have ended
-    retrying: bool  # all candidates wait for their retry
+    retrying: bool  # all candidates that are scheduled wait for their retry
     poison: bool  # all candidates have failed after a crash
     named: tuple[Condition, ...]  # statements for the row numbers of all candidates, by their id or a tag
     tag: str | None  # candidates must be taken from those with this tag: no condition tests it
@@ -114,7 +114,8 @@ def take_apart(filter: Filter, clock: Clock) -> Terms:
         elif term.key == "is":
             states &= frozenset[str]().union(*(_STATES_OF.get(value.text, states) for value in term.values))
         elif term.key == "cause":
-            states &= {"failed"}
+            states &= {"failed", "scheduled"}
+            retrying = True
         elif term.key == "queue" and all(value.op == "" for value in term.values):
             queues = tuple({value.text for value in term.values})
         elif term.key in ("id", "tag"):
@@ -229,7 +230,7 @@ def _value(key: str, value: Value, clock: Clock, now: float) -> Condition | None
         name = _name("tag", value)
         return Condition(f"job.seq in (select seq from treadle_job_tag where {name.sql})", name.parameters)
     if key == "cause":
-        return _cause(value)
+        return _cause(value, now)
     if key == "state":
         return in_state(value.text, now)
     if key == "is":
@@ -255,14 +256,16 @@ def _name(column: str, value: Value) -> Condition:
     )
 
 
-def _cause(value: Value) -> Condition:
-    """Of failed jobs only, and of those whose task it can be: the last error is read as JSON, which costs most."""
-    failed = "job.state = 'failed' and job.error_count > 0"
+def _cause(value: Value, now: float) -> Condition:
+    """Of what failed or waits for a retry, and of those whose task it can be: the last error is read as JSON, which
+    costs most."""
+    has_one = "(job.state = 'failed' or (job.state = 'ready' and job.attempt > 0 and job.run_at > ?))"
+    has_one = f"{has_one} and job.error_count > 0"
     whole = _name(_CAUSE, value)
     if value.op == "*":
-        return Condition(f"{failed} and {whole.sql}", whole.parameters)
+        return Condition(f"{has_one} and {whole.sql}", (now, *whole.parameters))
     own_task = "substr(?, 1, length(job.task) + 1) = job.task || ':'"
-    return Condition(f"{failed} and {own_task} and {whole.sql}", (value.text, *whole.parameters))
+    return Condition(f"{has_one} and {own_task} and {whole.sql}", (now, value.text, *whole.parameters))
 
 
 def _within(column: str, bounds: Interval) -> Condition:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from ...core import answer as answering
 from ...core import lifecycle
 from ...core.answer import Answer, Given, NewAnswer
+from ...core.audit import AuditLine
 from ...core.backoff import Retry
 from ...core.job import NEVER, Change, Job, State
 from ...core.outcome import Interrupted, Succeeded, Waits
@@ -91,6 +92,43 @@ class Waiting(Cases):
         again = await take_one(storage, pod)
         assert (again.id, again.attempt) == (job.id, 1)
         assert again.meta == f'{{"treadle:answer":{{"id":"{answer}","kind":"result"}},"who":"me"}}'
+
+    async def test_a_waiting_job_names_the_answer_that_it_waits_for(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        running = await start(storage, pod)
+        early = await ask(storage, running)
+        assert await storage.awaited(running.id) is None, "it has a slot: it does not wait"
+        job, answer = await a_waiting_job(storage, pod)
+        found = await storage.awaited(job.id)
+        assert found == await read(storage, answer)
+        await storage.answer(answer, YES)
+        assert await storage.awaited(job.id) is None, "it has its answer"
+        again = await take_one(storage, pod)
+        second = await ask(storage, again)
+        assert (await wait(storage, again, second)).accepted
+        found = await storage.awaited(job.id)
+        assert found is not None
+        assert found.id == second
+        assert (await wait(storage, running, early)).accepted
+        assert (await write(storage, lifecycle.cancel(await look(storage, running.id)))).accepted
+        assert await storage.awaited(running.id) is None, "it is cancelled"
+        for strange in (a_token(), "no such", *HOSTILE):
+            assert await storage.awaited(strange) is None
+
+    async def test_an_answer_that_counts_brings_its_line_into_the_audit(
+        self, storage: Storage, clock: FakeClock
+    ) -> None:
+        pod = await a_live_pod(storage)
+        _, answer = await a_waiting_job(storage, pod)
+        line = AuditLine(id="won", act="jobs.answer", by="ann", detail="answered: result")
+        clock.advance(1)
+        assert (await storage.answer(answer, YES, line=line)).outcome == "won"
+        assert (await storage.answer(answer, YES, line=replace(line, id="same"))).outcome == "same"
+        assert (await storage.answer(answer, NO, line=replace(line, id="late"))).outcome == "conflict"
+        assert (await storage.answer("no such", NO, line=replace(line, id="none"))).outcome == "unknown"
+        kept = only(await storage.audit(10))
+        assert replace(kept, at=0.0) == line
+        assert near(kept.at, clock.now())
 
     async def test_an_answer_that_is_faster_than_the_wait_is_kept(self, storage: Storage, clock: FakeClock) -> None:
         pod = await a_live_pod(storage)

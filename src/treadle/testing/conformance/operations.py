@@ -10,10 +10,11 @@ from msgspec.structs import replace
 from ...core import lifecycle, operation
 from ...core.audit import AuditLine, of_job
 from ...core.event import of_change
+from ...core.failure import SILENCE
 from ...core.filter import parse
-from ...core.job import Change, QueueChange, State
+from ...core.job import Change, Job, QueueChange, State, cause_of
 from ...core.operation import Chunk, Operation, new
-from ...core.outcome import Succeeded, TimedOut
+from ...core.outcome import Snoozed, Succeeded, TimedOut
 from ...ports import Applied, Query, Storage
 from ..clock import FakeClock
 from .builders import a_token, a_unique_job, an_error, an_id, failing, near, only, want
@@ -306,17 +307,98 @@ class DeadLetters(Cases):
         assert [each.type for each in found.groups] == ["E3", "E2"]
         assert len((await storage.failures(limit=1)).groups) == 1
 
-    async def test_only_what_has_failed_has_a_cause(self, storage: Storage) -> None:
+    async def test_only_what_failed_or_waits_for_a_retry_has_a_cause(self, storage: Storage, clock: FakeClock) -> None:
         pod = await a_live_pod(storage)
         failed = await end(storage, await start(storage, pod), failing(final=True, type="KeyError"))
         retried = await end(storage, await start(storage, pod), failing(after=60.0, type="KeyError"))
+        other = await end(storage, await start(storage, pod), failing(after=120.0, type="OSError"))
         assert retried.state is State.SCHEDULED
-        assert await ids(storage, "cause:*") == [failed.id]
+        same = f'cause:"{cause_of("work", retried.errors[-1])}"'
+        assert sorted(await ids(storage, same)) == sorted([failed.id, retried.id])
+        assert await ids(storage, f"state:failed {same}") == [failed.id]
+        assert await ids(storage, f"is:retrying {same}") == [retried.id]
+        assert await ids(storage, "is:retrying cause:work:*", next_first=True) == [retried.id, other.id]
+        assert await ids(storage, f"is:retrying -{same}") == [other.id]
+        assert len(await ids(storage, "cause:*")) == 3
+        assert sum((await storage.count(parse(f"is:retrying {same}"))).values()) == 1
+        assert await storage.count(parse(same)) == {State.FAILED: 1, State.SCHEDULED: 1}
+        for state in ("running", "ready", "succeeded"):
+            assert await ids(storage, f"state:{state} {same}") == []
+            assert sum((await storage.count(parse(f"state:{state} {same}"))).values()) == 0
         revived = lifecycle.revive(failed)
         assert revived is not None
         await storage.apply([revived])
-        assert await ids(storage, "cause:*") == []
-        assert (await storage.failures()).groups == ()
+        clock.advance(60)  # the retry is due: it waits for a slot, as any job does
+        assert await ids(storage, "cause:*") == [other.id]
+        assert [each.type for each in (await storage.failures()).groups] == ["OSError"]
+
+    async def test_jobs_that_wait_for_a_retry_are_counted_apart(self, storage: Storage, clock: FakeClock) -> None:
+        pod = await a_live_pod(storage)
+        begun = clock.now()
+        retried: list[Job] = []
+        for n in range(3):
+            clock.advance(1)
+            outcome = failing(after=600.0, type="KeyError", message=f"no {n}")
+            retried.append(await end(storage, await start(storage, pod), outcome))
+        clock.advance(1)
+        given_up = await end(storage, await start(storage, pod), failing(final=True, type="KeyError", message="no"))
+        await end(storage, await start(storage, pod, queue="mail"), failing(after=600.0, type="OSError"))
+        await end(storage, await start(storage, pod), Snoozed(600.0))
+        found = await storage.failures()
+        assert (found.looked_at, found.capped, found.all_retries, found.known_since) == (5, False, True, None)
+        most, other = found.groups
+        assert (most.type, most.failed, most.retrying, most.count) == ("KeyError", 1, 3, 4)
+        assert (most.sample, most.message, most.back_at) == (given_up.id, "no", None)
+        assert near(most.first_at, begun + 1)
+        assert near(most.last_at, begun + 4)
+        assert (other.type, other.failed, other.retrying) == ("OSError", 0, 1)
+        await write(storage, lifecycle.remove(given_up))
+        (only_retrying,) = (await storage.failures(queue="default")).groups
+        assert (only_retrying.failed, only_retrying.retrying) == (0, 3)
+        assert (only_retrying.sample, only_retrying.message) == (retried[-1].id, "no 2")
+        assert only((await storage.failures(queue="mail")).groups).type == "OSError"
+        assert (await storage.failures(task="other")).groups == ()
+
+    async def test_a_retry_fails_since_the_first_attempt_with_its_cause(
+        self, storage: Storage, clock: FakeClock
+    ) -> None:
+        pod = await a_live_pod(storage)
+        begun = clock.now()
+        job = await end(storage, await start(storage, pod), failing(after=60.0, type="KeyError"))
+        other = await end(storage, await start(storage, pod), failing(after=60.0, type="KeyError"))
+        clock.advance(60)
+        pod = await a_live_pod(storage)
+        for _ in range(2):
+            taken = await take_one(storage, pod)
+            await end(storage, taken, failing(after=600.0, type="KeyError" if taken.id == job.id else "OSError"))
+        found = {each.type: each for each in (await storage.failures()).groups}
+        assert near(found["KeyError"].first_at, begun)
+        assert near(found["KeyError"].last_at, begun + 60)
+        assert near(found["OSError"].first_at, begun + 60)
+        assert (found["KeyError"].sample, found["OSError"].sample) == (job.id, other.id)
+
+    async def test_of_many_retries_each_queue_and_task_has_its_part(self, storage: Storage) -> None:
+        pod = await a_live_pod(storage)
+        for n in range(9):
+            queue = "loud" if n < 7 else f"quiet-{n}"
+            await end(storage, await start(storage, pod, queue=queue), failing(after=60.0 + n, type=queue))
+        found = await storage.failures(most=5)
+        assert (found.looked_at, found.capped, found.all_retries) == (5, True, False)
+        assert {each.type: each.retrying for each in found.groups} == {"loud": 3, "quiet-7": 1, "quiet-8": 1}
+
+    async def test_a_cause_that_was_silent_for_a_day_is_back(self, storage: Storage, clock: FakeClock) -> None:
+        await end(storage, await start(storage), failing(final=True))
+        clock.advance(SILENCE - 3600)
+        await end(storage, await start(storage), failing(final=True))
+        assert only((await storage.failures()).groups).back_at is None
+        clock.advance(SILENCE + 60)
+        back = clock.now()
+        await end(storage, await start(storage), failing(final=True))
+        clock.advance(60)
+        await end(storage, await start(storage), failing(after=60.0))
+        found = only((await storage.failures()).groups)
+        assert (found.failed, found.retrying) == (3, 1)
+        assert near(found.back_at, back)
 
     async def test_what_fails_again_has_its_new_cause(self, storage: Storage, clock: FakeClock) -> None:
         pod = await a_live_pod(storage)

@@ -7,9 +7,10 @@ from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ...core.errors import Conflict
+from ...core import answer as answering
+from ...core.errors import AnswerStale, Conflict
 from ..problem import Problem
 from ..routing import Call, Routes
 from .jobs import shown
@@ -63,7 +64,7 @@ async def _act(call: Call[Any, Any], ask: Callable[[str], Awaitable[str]]) -> An
     id = job_id(call.path["id"])
     try:
         outcome = await ask(id)
-    except Conflict as error:
+    except (Conflict, AnswerStale) as error:
         state = (await call.app.jobs.get(id)).state
         raise Problem("conflict", str(error), fields={"state": state}) from None
     if outcome == "not found":
@@ -119,6 +120,33 @@ async def priority(call: Call[None, SetPriority]) -> Any:
 async def move(call: Call[None, Move]) -> Any:
     """Give a job that has not started another queue."""
     return await _act(call, lambda id: call.app.jobs.move(id, call.body.queue, **_who(call)))
+
+
+class Answer(Struct, forbid_unknown_fields=True, kw_only=True):
+    """One of result, error and again; none of them is the result null."""
+
+    result: Annotated[Any, Meta(description="Any JSON, 1 MiB at most: the task reads it.")] = UNSET
+    error: Annotated[Any, Meta(description="Mostly text: the task meets AnswerFailed, and decides.")] = UNSET
+    again: DurationText | UnsetType = UNSET
+    reason: Reason | None = None
+
+
+@routes.api("POST", "/jobs/{id}/answer", action="answer", body=Answer, answer=Acted, problems=(409,))
+async def answer(call: Call[None, Answer]) -> Any:
+    """Answer a job that waits for an outside answer, without its token: with a result, with an error, or to try again
+    after a while."""
+    body = call.body
+    given = {name: value for name in ("result", "error", "again") if (value := getattr(body, name)) is not UNSET}
+    if len(given) > 1:
+        raise Problem("validation", "give one of result, error and again")
+    said = (
+        answering.again(given["again"])
+        if "again" in given
+        else answering.error(given["error"])
+        if "error" in given
+        else answering.result(given.get("result"))
+    )
+    return await _act(call, lambda id: call.app.answers.say_job(id, said, **_who(call)))
 
 
 @routes.api("DELETE", "/jobs/{id}", action="delete", body=Why, answer=Acted, problems=(409,))

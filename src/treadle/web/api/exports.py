@@ -85,11 +85,11 @@ async def _jobs(call: Call[ExportQuery, None], text: str, page: JobPage) -> Asyn
 
 @routes.api("GET", "/failures.csv", action="see", query=FailureQuery, media=MEDIA)
 async def failures(call: Call[FailureQuery, None]) -> Any:
-    """Failed jobs by cause as CSV, the largest group first."""
+    """Causes of failed attempts as CSV, the largest group first."""
     found = await failures_of(call)
     rows: list[list[Any]] = [[group[name] for name in sheet.FAILURE] for group in found["items"]]
     if found["capped"]:
-        rows.append([f"# only the newest {found['looked_at']:,} failures were looked at"])
+        rows.append([f"# only {found['looked_at']:,} jobs were looked at: the newest failures and the next retries"])
     return Sheet("failures", sheet.FAILURE, at_once(rows))
 
 

@@ -1,4 +1,5 @@
-"""Failures, grouped by cause: task, exception and raising place."""
+"""Failures: causes of failed attempts (task, exception and raising place), with the jobs that failed for good and those
+that wait for their retry."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class FailureQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Failures(Struct, kw_only=True):
-    """The largest groups first, of the newest failures. `capped`: there are more than `looked_at`."""
+    """The largest groups first, of the newest failures and the next retries. `capped`: there are more than
+    `looked_at`."""
 
     items: list[FailureView]
     looked_at: int
@@ -47,7 +49,8 @@ class Muted(Struct):
 
 @routes.api("GET", "/failures", action="see", query=FailureQuery, answer=Failures)
 async def failures(call: Call[FailureQuery, None]) -> Any:
-    """Failed jobs by cause; each group has the filter that finds all of it."""
+    """Causes of failed attempts: jobs that failed for good, and jobs that wait for their retry. Each group has the
+    filter that finds all of it."""
     query = call.query
     key = ("failures", query.queue or "", query.task or "", str(query.limit))
     found = await call.web.counts.get(
@@ -64,7 +67,7 @@ async def failure(call: Call[None, None]) -> Any:
     for each in found.groups:
         if each.cause == call.path["cause"]:
             return _seen(call, plain(each))
-    raise Problem("not_found", "no failed job has this cause")
+    raise Problem("not_found", "no job that failed or waits for a retry has this cause")
 
 
 @routes.api("POST", "/failures/mute", action="mute", body=Mute, answer=Muted)

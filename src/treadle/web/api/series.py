@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
 from ...core.compare import Against, Comparison
 from ...core.depth import DepthSeries
-from ...core.rollup import drain_seconds
+from ...core.drain import seconds_to_scale_by
 from ...core.series import PairSeries, ReadingView, Series
+from ..pages import pace
 from ..problem import Problem
 from ..routing import Call, Routes
 from .acts import instant
@@ -20,7 +21,6 @@ from .shapes import LARGEST, Cursor, Limit, Name, PageQuery, listed
 
 routes = Routes()
 
-PACE: Final = 300.0
 LONGEST: Final = 86_400.0
 MOST_COMPARED: Final = 1_000
 
@@ -78,8 +78,10 @@ class ScaleQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Scale(Struct, kw_only=True):
-    """`value`: seconds until what is ready has run, at the pace of the last five minutes; at most a day. `ready` and
-    `oldest_ready_seconds` are what else one may scale by."""
+    """`value`: seconds until what is ready has run, by what came and ended in the last five minutes, with pause, rate
+    and cool-down; at most a day, and a day where it grows, nothing ends or no worker serves it. 0 where nothing is
+    ready, and where somebody has stopped the queue (paused without an end, `max_workers` or rate 0): more workers would
+    not help. `ready` and `oldest_ready_seconds` are what else one may scale by."""
 
     value: float
     ready: int
@@ -154,10 +156,9 @@ async def scale(call: Call[ScaleQuery, None]) -> Any:
     found = next((each for each in queues if each.name == name), None)
     if found is None:
         raise Problem("not_found", "there is no such queue")
-    pace = await call.web.counts.get(("pace", name), lambda: call.app.history.series(queue=name, since=PACE))
-    ended = sum(pace.whole.outcomes.get(each, 0) for each in ("succeeded", "failed", "cancelled"))
+    (paced,) = pace.paced([found], (), await pace.lately(call.web), datetime.now(UTC))
     return {
-        "value": min(LONGEST, drain_seconds(found.ready, ended, PACE)),
+        "value": seconds_to_scale_by(paced.drain, LONGEST),
         "ready": found.ready,
         "oldest_ready_seconds": found.oldest_ready_seconds or 0.0,
     }

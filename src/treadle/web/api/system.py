@@ -10,12 +10,14 @@ from msgspec import Meta, Struct
 
 from ... import __version__, checks
 from ...config import SETTINGS, masked, shown
+from ...core.acknowledgement import LONGEST_KEY, LONGEST_NOTE
 from ...core.attention import Item
 from ...core.fact import bounded
 from ...core.warnings import ClusterWarning
 from ...ports import Fact
 from ..complete import complete as completed
 from ..plain import plain
+from ..problem import Problem
 from ..routing import Call, Routes
 from .shapes import LARGEST
 
@@ -58,7 +60,25 @@ class Warnings(Struct, kw_only=True):
 
 
 class Attention(Struct):
+    """What nobody has acknowledged comes first; the others say who has, in `acknowledged`."""
+
     items: list[Item]
+
+
+class Unacknowledge(Struct, forbid_unknown_fields=True, kw_only=True):
+    key: Annotated[str, Meta(max_length=LONGEST_KEY, description="As the item has it.")]
+
+
+class Acknowledge(Unacknowledge, forbid_unknown_fields=True, kw_only=True):
+    note: Annotated[str, Meta(max_length=LONGEST_NOTE)] = ""
+
+
+class Known(Struct, kw_only=True):
+    """`kept_here`: the dashboard is read-only, and only this process of it remembers."""
+
+    key: str
+    acknowledged: bool
+    kept_here: bool
 
 
 class Capabilities(Struct, kw_only=True):
@@ -137,6 +157,22 @@ async def attention(call: Call[None, None]) -> Any:
     """What to look at first, the worst before the rest: since when, where, and the command that helps."""
     attending = call.web.attending
     return {"items": attending.judge(await attending.gather())}
+
+
+@routes.api("POST", "/attention/acknowledge", action="mute", body=Acknowledge, answer=Known, in_memory=True)
+async def acknowledge(call: Call[None, Acknowledge]) -> Any:
+    """Somebody knows of an item: it is folded until it changes. A read-only dashboard remembers it in its process."""
+    body = call.body
+    await call.web.attending.acknowledge(body.key, note=body.note, by=call.by)
+    return {"key": body.key, "acknowledged": True, "kept_here": call.web.is_read_only}
+
+
+@routes.api("POST", "/attention/unacknowledge", action="mute", body=Unacknowledge, answer=Known, in_memory=True)
+async def unacknowledge(call: Call[None, Unacknowledge]) -> Any:
+    """Show an item first again."""
+    if not await call.web.attending.unacknowledge(call.body.key, by=call.by):
+        raise Problem("not_found", "this is not acknowledged")
+    return {"key": call.body.key, "acknowledged": False, "kept_here": False}
 
 
 @routes.api("GET", "/capabilities", action="see", answer=Capabilities)

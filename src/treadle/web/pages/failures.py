@@ -1,4 +1,5 @@
-"""Failures: failed jobs by their cause, the largest group first, each with what can be done about all of it."""
+"""Failures: why attempts fail. Jobs that failed for good and jobs that are tried again, by their cause, the largest
+group first, each with what can be done about all of it."""
 
 from __future__ import annotations
 
@@ -30,13 +31,15 @@ class Of(Struct):
 
 @routes.page("GET", "/failures", action="see", query=Of)
 async def failures(call: Call[Of, None]) -> Response:
-    """Failed jobs, grouped by cause."""
+    """Causes of failed attempts, with the jobs that failed for good and those that retry."""
     asked = call.query
     found = await call.web.counts.get(
         ("failures", asked.queue or "", asked.task or "", "50"),
         lambda: call.app.jobs.failures(queue=asked.queue, task=asked.task, limit=50),
     )
-    pairs = await call.web.counts.get(("failed", "24h"), lambda: call.app.history.tasks(since="24h", step="1h"))
+    pairs = await call.web.counts.get(
+        ("failed", "24h"), lambda: call.app.history.tasks(since="24h", step="1h", waiting=False)
+    )
     queues = await call.web.counts.get(("queues",), call.app.queues.list)
     groups = [replace(each, message=call.web.redact.text(each.message)) for each in found.groups]
     command = "treadle jobs failures" + "".join(
@@ -50,7 +53,8 @@ async def failures(call: Call[Of, None]) -> Response:
         topics="jobs",
         groups=[(each, _over_a_day(pairs, each.task)) for each in groups if not each.muted],
         muted=[(each, _over_a_day(pairs, each.task)) for each in groups if each.muted],
-        total=sum(each.count for each in groups),
+        failed=sum(each.failed for each in groups),
+        retrying=sum(each.retrying for each in groups),
         most=max((each.count for each in groups), default=1),
         looked_at=found.looked_at,
         capped=found.capped,

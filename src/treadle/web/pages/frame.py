@@ -19,6 +19,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -26,7 +27,8 @@ from ... import __version__
 from ...core.errors import TreadleError
 from ...core.series import Point
 from ...core.settings import rate_words
-from ..access import Access
+from ...core.text import halves, visible, visible_lines
+from ..access import NOBODY, Access
 from ..routing import Call, url_of
 from . import assets, words
 
@@ -75,6 +77,7 @@ class Frame:
     color: str | None
     read_only: bool
     stands_by: bool = False  # the storage itself cannot be written
+    login: str | None = None  # the path of the form that logs in, if there is one; then there is a logout, too
     layout: str = "base.html"
 
     pages = PAGES
@@ -119,6 +122,15 @@ class Frame:
         return "off" if self.request.cookies.get("treadle_keys") == "off" else "on"
 
     @property
+    def who(self) -> str:
+        return who(self.access)
+
+    @property
+    def can_log_out(self) -> bool:
+        """Where a form has logged somebody in: a browser's own password box, or a host's login, is not ours to end."""
+        return self.login is not None and self.access is not NOBODY
+
+    @property
     def user(self) -> str:
         return self.access.user
 
@@ -140,11 +152,26 @@ def _by_queue(queues: Sequence[str], frame: Frame) -> list[tuple[str, str]]:
     return [(each, frame.url("/failures", queue=each)) for each in queues]
 
 
+class Exact(str):
+    """A text that goes into a page as it is stored: what a form sends back, what a button copies."""
+
+
+def _shown(value: Any) -> Any:
+    """Every value on its way into a page. A text shows all its characters: none turns the direction of what follows it,
+    or hides. (Markup is what a macro has made: its values have been here.)"""
+    return visible_lines(value) if isinstance(value, str) and not isinstance(value, Markup | Exact) else value
+
+
+def _halves(text: str) -> tuple[str, str]:
+    return halves(visible(text))
+
+
 @cache
 def templates() -> Environment:
     found = Environment(
         loader=FileSystemLoader(Path(__file__).parent.parent / "templates"),
         autoescape=True,
+        finalize=_shown,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -162,6 +189,8 @@ def templates() -> Environment:
         "line": words.one_line,
         "pretty": words.pretty,
         "first_line": words.first_line,
+        "exact": Exact,
+        "halves": _halves,
         "spark": words.spark,
         "rate": rate_words,
         "vital": words.vital,
@@ -173,6 +202,7 @@ def templates() -> Environment:
     parts: Any = found.get_template("_parts.html").module
     # The same few marks stand in every row of a table. Nothing but the arguments tells what they look like.
     parts.state, parts.icon = lru_cache(256)(parts.state), lru_cache(256)(parts.icon)
+    parts.name = lru_cache(1024)(parts.name)
     known.globals["p"] = parts
     return found
 
@@ -183,7 +213,13 @@ def frame_of(call: Call[Any, Any]) -> Frame:
 
 def frame_for(request: Request, access: Access, web: Any) -> Frame:
     color = web.color if web.color and _COLOUR.fullmatch(web.color) else None
-    return Frame(request, access, web.env, color, web.is_read_only, web.standing.stands_by)
+    return Frame(request, access, web.env, color, web.is_read_only, web.standing.stands_by, web.login)
+
+
+def who(access: Access) -> str:
+    """A short mark of whoever is logged in, with its rights: tabs with another one share nothing."""
+    whole = "\n".join([access.user, access.role, *sorted(access.actions)])
+    return hashlib.blake2b(whole.encode("utf-8", "replace"), digest_size=6).hexdigest()
 
 
 def wants_part(request: Request) -> bool:
@@ -208,7 +244,7 @@ def answer(frame: Frame, template: str, *, part: bool, status: int = 200, **valu
     given: dict[str, Any] = {"filter": "", "topics": "", "points": "", "charts": False, "page": "", "operations": ()}
     said = None if part else _said(frame.request)
     html = templates().get_template(template).render(given | {"said": said} | values | {"frame": frame})
-    headers = {"Vary": "HX-Request, Cookie"}
+    headers = {"Vary": "HX-Request, Cookie", "Treadle-Who": frame.who}
     if part and status == 200:
         etag = _etag(html)
         if frame.request.headers.get("if-none-match") == etag:

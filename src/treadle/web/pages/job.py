@@ -11,14 +11,15 @@ from typing import Annotated, Any, TypeVar, cast
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
-from ...core.errors import Conflict, TreadleError
+from ...core import payload
+from ...core.errors import Conflict, PayloadError, TreadleError
 from ...core.logline import LogView
 from ...core.view import ExplanationView, JobView
 from ..api.shapes import job_id
 from ..counts import FRESH
 from ..problem import Problem
 from ..redact import HIDDEN
-from ..routing import Call, Routes
+from ..routing import Call, Routes, check_keys
 from . import seeing, traces, words
 from .asking import Field, Question, ask
 from .frame import done, render
@@ -348,3 +349,92 @@ async def move(call: Call[None, To]) -> Response:
     id = _id(call)
     await call.app.jobs.move(id, call.body.queue, by=call.by)
     return done(call, f"Moved to {call.body.queue}", f"/jobs/{id}")
+
+
+class Answer(Struct):
+    value: str | None = None
+
+
+@routes.page("GET", "/jobs/{id}/answer", action="answer")
+async def ask_answer(call: Call[None, None]) -> Response:
+    """Ask for the answer that a job waits for."""
+    id = _id(call)
+    found = await call.app.jobs.get(id)
+    return await ask(
+        call,
+        Question(
+            title=f"Answer {found.task}",
+            words=_waits(found) + " It runs again at once, and its task reads this value.",
+            action=f"/jobs/{id}/answer",
+            button="Answer",
+            fields=[
+                Field(
+                    name="value",
+                    label="Answer",
+                    kind="json",
+                    value="null",
+                    rows=5,
+                    hint='JSON: {"paid": true}, a "text" in quotes, 42, true or null.',
+                )
+            ],
+            command=f"treadle jobs answer {id} null",
+            back=f"/jobs/{id}",
+        ),
+        page="jobs",
+    )
+
+
+def _waits(found: JobView) -> str:
+    until = None if found.waits is None else found.waits.until
+    return f"It waits for an answer from outside{'' if until is None else f' until {words.moment(until)}'}."
+
+
+@routes.page("POST", "/jobs/{id}/answer", action="answer", form=Answer)
+async def answer(call: Call[None, Answer]) -> Response:
+    """Answer a job that waits with a JSON value."""
+    id = _id(call)
+    await call.app.answers.give_job(id, _json(call.body.value or ""), by=call.by)
+    return done(call, "Answered: it runs again, and its task reads the answer", f"/jobs/{id}")
+
+
+def _json(text: str) -> object:
+    try:
+        check_keys(text, "the answer")
+        return payload.decode(text, what="the answer")
+    except PayloadError as error:
+        raise Problem("validation", str(error), fields={"field": "value"}) from None
+
+
+class Failed(Struct):
+    error: Annotated[str, Meta(min_length=1, max_length=1024)]
+
+
+@routes.page("GET", "/jobs/{id}/fail", action="answer")
+async def ask_fail(call: Call[None, None]) -> Response:
+    """Ask why there is no answer."""
+    id = _id(call)
+    found = await call.app.jobs.get(id)
+    return await ask(
+        call,
+        Question(
+            title=f"Fail the wait of {found.task}",
+            words=_waits(found)
+            + " It runs again at once, and its task meets AnswerFailed with this reason: most tasks "
+            "fail by it, a task may also try something else.",
+            action=f"/jobs/{id}/fail",
+            button="Fail the wait",
+            danger=True,
+            fields=[Field(name="error", label="Reason", needed=True, hint="The task and the audit get it.")],
+            command=f"treadle jobs answer {id} --fail 'card declined'",
+            back=f"/jobs/{id}",
+        ),
+        page="jobs",
+    )
+
+
+@routes.page("POST", "/jobs/{id}/fail", action="answer", form=Failed)
+async def fail(call: Call[None, Failed]) -> Response:
+    """Answer a job that waits with an error."""
+    id = _id(call)
+    await call.app.answers.fail_job(id, call.body.error, by=call.by, reason=call.body.error)
+    return done(call, "Its wait has failed: it runs again, and its task meets the error", f"/jobs/{id}")

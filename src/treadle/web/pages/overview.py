@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Final, Literal
 
 from msgspec import Struct
 from starlette.responses import Response
 
+from ...core import drain as draining
 from ...core.listing import listing
-from ...core.series import Series
 from ...core.view import QueueView
+from ..mending import buttons
 from ..routing import Call, Routes
 from . import charts, depths
 from .frame import render
 from .listed import rank
-from .pace import lately, paced
+from .pace import began, lately, paced
 
 routes = Routes()
 
@@ -43,13 +45,13 @@ async def overview(call: Call[Range, None]) -> Response:
     )
     past_reads = asyncio.gather(
         counts.get(("series", asked), lambda: app.history.series(since=asked, step=STEPS[asked])),
-        counts.get(("series", "15m"), lambda: app.history.series(since="15m")),
-        counts.get(("series", "24h"), lambda: app.history.series(since="24h", step=STEPS["24h"])),
+        counts.get(("runs", "24h"), lambda: app.history.series(since="24h", step=STEPS["24h"], waiting=False)),
         lately(call.web),
         counts.get(("depth", asked), lambda: app.history.depth(since=asked, step=STEPS[asked])),
     )
-    (evidence, failures, retrying), (series, recent, day, paces, depth) = await asyncio.gather(now_reads, past_reads)
+    (evidence, failures, retrying), (series, day, paces, depth) = await asyncio.gather(now_reads, past_reads)
     queues, pods, now = evidence.queues, evidence.pods, evidence.now
+    items = call.web.attending.judge(evidence)
     shown = listing(queues, lambda each: each.name, rank=rank, most=MOST_QUEUES)
     return await render(
         call,
@@ -60,13 +62,17 @@ async def overview(call: Call[Range, None]) -> Response:
         points=charts.points_of(series),
         charts=True,
         range=asked,
-        attention=call.web.attending.judge(evidence),
+        attention=[item for item in items if item.acknowledged is None],
+        acknowledged=[item for item in items if item.acknowledged is not None],
+        buttons=partial(buttons, may=call.may),
+        may_acknowledge=call.access.may("mute"),
         now=now,
         totals=_totals(queues),
         retrying=sum(retrying.values()),
         failed_day=charts.outcome(day.whole, "failed"),
         failed_points=[charts.outcome(point, *charts.BAD) for point in day.points],
-        per_minute=_per_minute(recent),
+        per_minute=draining.per_minute(paces.pairs, now, began(paces, pods), of=("succeeded",)),
+        oldest=max((queue.oldest_ready_seconds or 0.0 for queue in queues), default=0.0),
         succeeded_points=[charts.outcome(point, "succeeded") for point in series.points[:-1]],
         throughput=charts.throughput(series),
         latency=charts.latency(series),
@@ -91,9 +97,3 @@ def _totals(queues: Sequence[QueueView]) -> dict[str, tuple[int, int]]:
         capped = any(number >= cap for number, cap in numbers)
         found[state] = (total, total if capped else total + 1)
     return found
-
-
-def _per_minute(recent: Series) -> float:
-    """Of the last whole minutes, or what there is."""
-    points = recent.points[-6:-1] or recent.points
-    return sum(charts.outcome(point, "succeeded") for point in points) * 60 / (recent.step * len(points))

@@ -43,14 +43,19 @@ async def lately(web: Dashboard) -> Lately:
     """Shared with attention and with whatever other page asks in the same moment."""
     history, counts = web.reads.history, web.counts
     pairs, depths = await asyncio.gather(
-        counts.get(("pairs", "1h"), lambda: history.tasks(since="1h", step="1m")),
+        counts.get(("pairs", "1h"), lambda: history.tasks(since="1h", step="1m", waiting=False)),
         counts.get(("depth", "15m"), lambda: history.depth(since="15m")),
     )
     return Lately(pairs, depths)
 
 
-def paced(queues: Sequence[QueueView], pods: Iterable[PodView], lately: Lately, now: datetime) -> list[Paced]:
-    own = _by_queue(lately.pairs)
+def began(lately: Lately, pods: Iterable[PodView]) -> datetime | None:
+    """Since when there is anything to tell a pace from."""
+    return draining.began(lately.pairs, [pod.started_at for pod in pods])
+
+
+def paced(queues: Sequence[QueueView], pods: Sequence[PodView], lately: Lately, now: datetime) -> list[Paced]:
+    own, since = _by_queue(lately.pairs), began(lately, pods)
     noted = {each.queue: [(point.at, point.ready) for point in each.points] for each in lately.depths.queues}
     serving: dict[str, list[str]] = {}
     for pod in pods:
@@ -62,7 +67,7 @@ def paced(queues: Sequence[QueueView], pods: Iterable[PodView], lately: Lately, 
             gate=gate(queue, now),
             pace=_pace(own.get(queue.name, ())),
             drain=draining.drain(queue, _flow(queue, own, noted, now), now),
-            per_minute=draining.per_minute(own.get(queue.name, ()), now),
+            per_minute=draining.per_minute(own.get(queue.name, ()), now, since),
             pods=tuple(serving.get(queue.name, ())),
         )
         for queue in queues

@@ -10,6 +10,7 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from ...core import names, settings
+from ...core.attention import Show, queues_that
 from ...core.duration import seconds
 from ...core.listing import MOST
 from ...core.view import QueueView
@@ -24,16 +25,24 @@ from .pace import lately, paced
 routes = Routes()
 
 
-@routes.page("GET", "/queues", action="see", query=Asked)
-async def queues(call: Call[Asked, None]) -> Response:
-    """All queues; of very many, those first that are stopped or have most to do."""
+class Shown(Asked):
+    """`show`: those alone that have such a trouble."""
+
+    show: Show | None = None
+
+
+@routes.page("GET", "/queues", action="see", query=Shown)
+async def queues(call: Call[Shown, None]) -> Response:
+    """All queues, or those that an item of attention is about; of very many, those first that are stopped or have most
+    to do."""
     found, pods, recent = await asyncio.gather(
         call.web.counts.get(("queues",), call.app.queues.list),
         call.app.pods.list(),
         lately(call.web),
     )
-    now = datetime.now(UTC)
-    shown = listed(call, found, lambda each: each.name, rank)
+    now, show = datetime.now(UTC), call.query.show
+    chosen = found if show is None else queues_that(show, found, now)
+    shown = listed(call, chosen, lambda each: each.name, rank)
     return await render(
         call,
         "queues.html",
@@ -41,6 +50,8 @@ async def queues(call: Call[Asked, None]) -> Response:
         page="queues",
         topics="jobs queues pods",
         list=shown,
+        show=show,
+        total=len(found),
         queues=paced(shown.rows, pods, recent, now),
     )
 

@@ -7,6 +7,7 @@ from typing import Final, Literal
 from msgspec import Struct
 from starlette.responses import RedirectResponse, Response
 
+from ...core.local_path import local
 from ..problem import Problem
 from ..routing import PUBLIC, Call, Routes
 from . import assets
@@ -56,10 +57,7 @@ class Preferences(Struct):
 async def preferences(call: Call[None, Preferences]) -> Response:
     """Theme, zone and keys, in cookies of the reader's browser."""
     root = str(call.request.scope.get("root_path", "")).rstrip("/")
-    back = call.body.back
-    # Only to a page of this dashboard, never to another place.
-    safe = back if back.startswith("/") and not back.startswith(("//", "/\\")) else "/"
-    answer = RedirectResponse(root + safe, status_code=303)
+    answer = RedirectResponse(root + local(call.body.back), status_code=303)
     for name in ("theme", "zone", "keys"):
         value = getattr(call.body, name)
         if value is not None:

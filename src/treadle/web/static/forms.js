@@ -1,6 +1,6 @@
 // Forms and questions without leaving the page: a link with data-dialog opens in a dialog, a form with data-act is sent
 // from where it stands, and what came of it is a toast. Without this module both are plain pages.
-import { $, $$, changed, part, problem, toast } from "./page.js";
+import { $, $$, changed, expired, part, problem, toast } from "./page.js";
 
 const dialog = () => $("#dialog");
 let opener = null;
@@ -8,6 +8,7 @@ let opener = null;
 export async function ask(address, from = null) {
   opener = from;
   const answer = await part(address, { "Treadle-Dialog": "1" });
+  if (answer.status === 401) return;
   if (answer.status !== 200) return toast(answer.status ? problem(answer.text) : "The server does not answer.", true);
   dialog().replaceChildren(new DOMParser().parseFromString(answer.text, "text/html").body.firstElementChild);
   for (const it of $$("[data-script]", dialog())) it.hidden = false;
@@ -23,6 +24,7 @@ async function send(form, submitter) {
   try {
     const answer = await fetch(form.action, { method: "POST", body, headers: { "HX-Request": "true" } });
     const text = await answer.text();
+    if (answer.status === 401) expired();
     said = answer.ok ? JSON.parse(text) : { said: problem(text), bad: true, failed: true };
   } catch {
     said = { said: "The server does not answer; nothing may have been done.", bad: true, failed: true };

@@ -1,7 +1,9 @@
 // One stream of hints per visible tab. A hint is no data: it says what may have changed, and the page asks for its
 // inside again, with the ETag it has. What comes back is morphed in: nodes, focus, ticks and scroll stay.
+// The mark in the top bar says what is true of both: whether the stream is open, and whether the last answer was good.
 import { tellCharts } from "./charts.js";
-import { $, $$, changed, part, url } from "./page.js";
+import { $, $$, changed, element, part, url } from "./page.js";
+import { askToLogIn, check, isOut, loggedIn } from "./session.js";
 
 const POLL = 5000;
 const TRY_AGAIN = 30000;
@@ -20,16 +22,29 @@ let poll = null;
 let again = null;
 let fresh = Date.now();
 let busy = false;
+let stream = "reconnecting"; // or live, polling
+let trouble = null; // the last answer, if it was none that could be shown
 
 const view = () => $("#view");
 const topics = () => (view().dataset.topics || "").split(" ").filter(Boolean);
 
-function mark(state) {
+/** What is true now, the worst first. */
+function state() {
+  if (paused) return "paused";
+  if (isOut()) return "logged out";
+  if (!trouble) return stream;
+  if (trouble.storage) return `storage ${trouble.storage}`;
+  return trouble.status ? "out of date" : navigator.onLine ? "reconnecting" : "offline";
+}
+
+function mark(now = stream) {
+  stream = now;
   const button = $("#live");
-  button.dataset.live = state;
+  const said = state();
+  button.dataset.live = said;
   button.hidden = !topics().length;
-  $("[data-word]", button).textContent = state;
-  button.setAttribute("aria-label", `Live updates: ${state}. ${paused ? "Go on" : "Pause"}`);
+  $("[data-word]", button).textContent = said;
+  button.setAttribute("aria-label", `Live updates: ${said}. ${isOut() ? "Log in" : paused ? "Go on" : "Pause"}`);
 }
 
 /** Whether a swap would disturb somebody just now. */
@@ -40,25 +55,26 @@ function held() {
 }
 const ticked = () => $("input[name=id]:checked", view()) !== null;
 
+/** Asked for whatever is open: the mark must be true. What comes back waits while it would disturb somebody. */
 export async function refresh(force = false) {
   if (busy) { pending ??= setTimeout(() => { pending = null; refresh(force); }, LEAST); return; }
-  if (!force && held()) { waiting = true; return; }
-  if (!force && ticked()) {
-    waiting = true;
-    for (const it of $$("[data-fresh]")) it.hidden = false;
-    return;
-  }
+  if (!force && paused) { waiting = true; return; }
   busy = true;
   const asked = location.href;
   const answer = await part(asked, etag && !force ? { "If-None-Match": etag } : {});
   busy = false;
   if (asked !== location.href) return;
-  waiting = false;
-  if (answer.status === 304) return well();
-  if (answer.status !== 200) return stale(answer);
-  if (!force && (held() || ticked())) { waiting = true; return; }
-  etag = answer.etag;
-  await swap(answer.text);
+  if (answer.status !== 304 && answer.status !== 200) return stale(answer);
+  const mayShow = force || !(held() || ticked());
+  waiting = !mayShow && answer.status === 200;
+  if (waiting && ticked()) for (const it of $$("[data-fresh]")) it.hidden = false;
+  // Somebody else has logged in, in another tab: what this page offers is not his.
+  if (answer.who && answer.who !== document.documentElement.dataset.who) { if (mayShow) location.reload(); return; }
+  if (waiting) return settled();
+  if (answer.status === 200) {
+    etag = answer.etag;
+    await swap(answer.text);
+  }
   well();
 }
 
@@ -78,31 +94,40 @@ const key = (it) => `${it.closest("[id]")?.id}/${it.querySelector("summary")?.te
 
 function well() {
   fresh = Date.now();
+  settled();
+}
+
+function settled() {
+  trouble = null;
+  loggedIn();
   delete view().dataset.stale;
   $("#stale")?.remove();
+  if (stream === "live") stopPolling();
+  mark();
+}
+
+function fields(text) {
+  try { return JSON.parse(text).error ?? {}; } catch { return {}; }
 }
 
 function stale(answer) {
+  const said = fields(answer.text);
+  trouble = { status: answer.status, storage: said.fields?.storage };
   view().dataset.stale = "";
   let note = $("#stale");
   if (!note) {
-    note = document.createElement("p");
-    note.id = "stale";
-    note.className = "banner bad";
-    note.setAttribute("role", "status");
+    note = element("p", { id: "stale", class: "banner bad", role: "status" });
     view().before(note);
   }
   const age = Math.round((Date.now() - fresh) / 1000);
-  const id = answer.id ? `, request ${answer.id}` : "";
-  const why = answer.status === 503 ? "The storage cannot be reached" : answer.status ? "Could not refresh" : "The server does not answer";
-  note.textContent = `${why}: what you see is ${age} s old${id}. It tries again by itself. `;
-  const button = document.createElement("button");
-  button.className = "button slim";
-  button.type = "button";
-  button.textContent = "Try again";
-  button.addEventListener("click", () => refresh(true));
+  const id = answer.id && !isOut() ? `, request ${answer.id}` : "";
+  const why = isOut() ? "You are logged out" : trouble.storage === "away" ? "The storage cannot be reached" : trouble.storage ? said.message : answer.status ? "Could not refresh" : "The server does not answer";
+  note.textContent = `${why}: what you see is ${age} s old${id}. ${isOut() ? "" : "It tries again by itself. "}`;
+  const button = element("button", { class: "button slim", type: "button" }, isOut() ? "Log in" : "Try again");
+  button.addEventListener("click", () => (isOut() ? askToLogIn() : refresh(true)));
   note.append(button);
-  startPolling();
+  if (!isOut()) startPolling();
+  mark();
 }
 
 let announced = 0;
@@ -129,16 +154,17 @@ function numbers(event) {
 
 function connect() {
   clearTimeout(again);
-  if (source || paused || document.hidden || !topics().length) return;
+  if (source || paused || isOut() || document.hidden || !topics().length) return;
   const points = view().dataset.points;
   source = new EventSource(url(`/api/v1/stream?topics=${topics().join(",")}${points ? `&${points}` : ""}`));
-  source.onopen = () => { mark("live"); stopPolling(); refresh(); };
+  source.onopen = () => { mark("live"); if (!trouble) stopPolling(); refresh(); };
   source.onerror = () => {
     if (!source) return;
     if (source.readyState === EventSource.CONNECTING) { mark("reconnecting"); startPolling(); return; }
-    drop();  // refused: ask now and then instead
+    drop();  // refused: ask now and then instead, and at once for the reason
     startPolling();
     mark("polling");
+    refresh();
     again = setTimeout(connect, TRY_AGAIN);
   };
   for (const topic of topics()) source.addEventListener(topic, topic === "metrics" ? numbers : hint);
@@ -158,6 +184,7 @@ function stopPolling() {
 }
 
 export function toggle() {
+  if (isOut()) { askToLogIn(); return; }
   paused = !paused;
   if (paused) { drop(); stopPolling(); clearTimeout(late); mark("paused"); }
   else { mark("reconnecting"); connect(); refresh(true); }
@@ -169,8 +196,12 @@ export function startLive() {
   $("#live").addEventListener("click", toggle);
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) { drop(); stopPolling(); clearTimeout(again); }
+    else if (isOut()) check();
     else if (!paused) { mark("reconnecting"); connect(); }
   });
+  document.addEventListener("treadle:out", () => { drop(); stopPolling(); clearTimeout(again); mark("reconnecting"); });
+  document.addEventListener("treadle:in", () => { settled(); connect(); refresh(); });
+  for (const it of ["online", "offline"]) addEventListener(it, () => { mark(); refresh(); });
   document.addEventListener("treadle:changed", () => refresh(true));
   document.addEventListener("treadle:unticked", () => waiting && refresh());
   document.addEventListener("focusout", () => setTimeout(() => waiting && refresh(), 50));

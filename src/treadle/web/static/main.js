@@ -1,6 +1,7 @@
 // Everything works without this, but live updates and charts. Each module has one subject.
 import { startTimes } from "./times.js";
 import { startLive } from "./live.js";
+import { startSession } from "./session.js";
 import { startForms } from "./forms.js";
 import { startSelection } from "./selection.js";
 import { startKeys } from "./keys.js";
@@ -10,6 +11,7 @@ import { startCharts } from "./charts.js";
 
 for (const it of document.querySelectorAll("[data-script]")) it.hidden = false;
 startTimes();
+startSession();
 startForms();
 startSelection();
 startFilter();

@@ -6,10 +6,14 @@ export const url = (path) => prefix + path;
 export const $ = (selector, within = document) => within.querySelector(selector);
 export const $$ = (selector, within = document) => [...within.querySelectorAll(selector)];
 
+// What turns the direction of a text, or hides in it, is shown by its number: as the server does (core/text.py).
+const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb]/g;
+const shown = (text) => text.replace(HIDDEN, (it) => "\\u" + it.charCodeAt(0).toString(16).padStart(4, "0"));
+
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
+  made.append(...children.map((it) => typeof it === "string" ? shown(it) : it));
   return made;
 }
 
@@ -29,11 +33,15 @@ export async function part(address, headers = {}) {
     const answer = await fetch(address, { headers: { "HX-Request": "true", ...headers } });
     const version = answer.headers.get("Treadle-Version");
     if (version && version !== root.dataset.version) newVersion();
-    return { status: answer.status, text: await answer.text(), etag: answer.headers.get("ETag"), id: answer.headers.get("X-Request-Id") };
+    if (answer.status === 401) expired();
+    return { status: answer.status, text: await answer.text(), etag: answer.headers.get("ETag"), id: answer.headers.get("X-Request-Id"), who: answer.headers.get("Treadle-Who") };
   } catch {
     return { status: 0, text: "", etag: null, id: null };
   }
 }
+
+/** Nobody is logged in any more: see session.js. */
+export const expired = () => document.dispatchEvent(new CustomEvent("treadle:expired"));
 
 let told = false;
 function newVersion() {
