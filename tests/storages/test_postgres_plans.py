@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -15,7 +16,7 @@ from treadle.core.job import State
 from treadle.core.outcome import Succeeded
 from treadle.ports import Query
 from treadle.storages.postgres import PostgresStorage, find
-from treadle.storages.postgres.claim import Lanes
+from treadle.storages.postgres.claim import SLOW_IN_A_ROW, Lanes
 from treadle.testing.conformance.builders import a_job, failing, finished, want
 from treadle.testing.conformance.steps import a_live_pod, put, take, take_one
 
@@ -159,6 +160,26 @@ async def test_a_claim_is_a_hot_update(storage: PostgresStorage, admin: Any) -> 
 # The watermark -------------------------------------------------------------------------------------------------------
 
 
+async def leave_dead_rows_until_claims_are_slow(storage: PostgresStorage, admin: Any, pod: str) -> None:
+    """How many dead rows make a claim of one job slow depends on the machine: more of them until it is, then as many
+    again, so that it stays slow."""
+    dead = 10_000
+    was_slow = False
+    for _ in range(8):
+        while jobs := await take(storage, pod, want(limit=200)):
+            await storage.apply([finished(job, Succeeded()) for job in jobs])
+        for _ in range(2 * SLOW_IN_A_ROW):
+            storage._lanes._swept_at = -math.inf  # a sweep is due
+            await put(storage)
+            await storage.apply([finished(await take_one(storage, pod), Succeeded())])
+        if was_slow and storage._lanes.slow:
+            return
+        was_slow = storage._lanes.slow
+        await storage.insert([a_job() for _ in range(dead)])
+        dead *= 2
+    raise AssertionError("no number of dead rows made a claim slow")
+
+
 async def wait_of_a_late_commit(storage: PostgresStorage, admin: Any, patience: float) -> float | None:
     """How long an enqueue waits that commits when the mark has passed it; None if it is not claimed in time."""
     pod = await a_live_pod(storage, lease=600.0)
@@ -170,8 +191,7 @@ async def wait_of_a_late_commit(storage: PostgresStorage, admin: Any, patience: 
     late = admin.transaction()
     await late.start()
     id = await admin.fetchval(f"select {storage.schema_name}.enqueue('work')::text")
-    while jobs := await take(storage, pod, want(limit=200)):
-        await storage.apply([finished(job, Succeeded()) for job in jobs])
+    await leave_dead_rows_until_claims_are_slow(storage, admin, pod)
     await storage.insert([a_job() for _ in range(10)])
     await asyncio.sleep(0.4)
     await storage.insert([a_job()])

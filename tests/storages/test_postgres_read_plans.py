@@ -180,13 +180,18 @@ async def test_what_was_counted_is_remembered(filled: tuple[Any, Schema]) -> Non
 
 
 async def test_failures_are_grouped_from_the_newest(filled: tuple[Any, Schema]) -> None:
-    for queue, most in ((None, 2_100), ("mail", 4_500)):
-        read = await watched(filled, failures.failures(queue, None, 50, 1_000, None))
+    for queue, most in ((None, 2_500), ("mail", 4_900)):
+        read = await watched(filled, failures.failures(failures.Causes(), queue, None, 50, 1_000, None))
         assert read.scanned == set()
-        assert sum(group.count for group in read.answer.groups) == read.answer.looked_at == 1_000
+        assert sum(group.failed for group in read.answer.groups) == 1_000
+        assert sum(group.retrying for group in read.answer.groups) == 1_000
+        assert read.answer.looked_at == 2_000
         assert read.answer.capped
-        # The thousand, whether there are more, one sample of each of twelve groups and what it says.
+        # The thousand, whether there are more, one sample of each of twelve groups (of the last, an incremental sort
+        # looks at 32) and what it says.
         assert read.rows["job_history"] <= most
+        # Of each retry its last error and the first that is kept, and those of the samples.
+        assert read.rows["job_error"] <= 2_100
         assert all(group.message.startswith("refused") for group in read.answer.groups)
 
 

@@ -308,6 +308,7 @@ TABLE: Final[dict[str, tuple[frozenset[str], Sample]]] = {
     "due_tasks": (LOOKS, lambda it, _: it.due_tasks()),
     "recover": (LOOKS, lambda it, _: it.recover("pod", "token")),
     "answer_of": (LOOKS, lambda it, scene: it.answer_of(scene.answer)),
+    "awaited": (LOOKS, lambda it, scene: it.awaited(scene.failed.id)),
     "waits_over": (LOOKS, lambda it, _: it.waits_over(10)),
     "schedules": (LOOKS, lambda it, _: it.schedules()),
     "fires": (LOOKS, lambda it, _: it.fires("nightly")),

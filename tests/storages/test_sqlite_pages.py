@@ -21,6 +21,7 @@ from treadle.storages.sqlite import SQLiteStorage, facts, failures, find, places
 
 JOBS = 30_000
 CLOCK = SystemClock()
+NOW = time.time()
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +74,7 @@ READS: dict[str, Callable[[sqlite3.Connection], object]] = {
     **{f"next of {text}": one_page(text, next_first=True) for text in ("state:scheduled", "is:retrying", "is:due")},
     **{f"count of {text or 'all'}": one_count(text) for text in COUNTS},
     "queues": lambda db: tally.queues(db, CLOCK, Depths()),
-    "failures": lambda db: failures.failures(db, failures.Causes(), None, None, 50, 1_000),
+    "failures": lambda db: failures.failures(db, failures.Causes(), None, None, 50, 1_000, NOW),
     "due tasks": lambda db: pods.due_tasks(db, time.time()),
     "facts": lambda db: list(facts._rows(db)),
 }
@@ -195,9 +196,9 @@ def test_pages_in_the_order_of_time_miss_nothing_and_repeat_nothing(db: sqlite3.
 def test_what_was_read_of_a_failure_is_not_read_again(db: sqlite3.Connection) -> None:
     causes = failures.Causes()
     first, again = Counting(db), Counting(db)
-    told = failures.failures(first, causes, None, None, 50, 1_000)
-    assert failures.failures(again, causes, None, None, 50, 1_000) == told
-    assert told.looked_at == 1_000
+    told = failures.failures(first, causes, None, None, 50, 1_000, NOW)
+    assert failures.failures(again, causes, None, None, 50, 1_000, NOW) == told
+    assert told.looked_at == 2_000  # failures, and as many retries
     assert told.capped
     assert any("json_each" in sql for sql in first.asked)
     assert not any("json_each" in sql for sql in again.asked)
@@ -206,9 +207,9 @@ def test_what_was_read_of_a_failure_is_not_read_again(db: sqlite3.Connection) ->
 def test_many_queues_have_their_failures_in_the_same_order(
     db: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_sqlite = failures.failures(db, failures.Causes(), None, None, 50, 700)
+    by_sqlite = failures.failures(db, failures.Causes(), None, None, 50, 700, NOW)
     monkeypatch.setattr(failures, "MERGED", 2)
-    assert failures.failures(db, failures.Causes(), None, None, 50, 700) == by_sqlite
+    assert failures.failures(db, failures.Causes(), None, None, 50, 700, NOW) == by_sqlite
 
 
 def test_what_is_known_of_failures_does_not_grow_for_ever(
@@ -217,5 +218,6 @@ def test_what_is_known_of_failures_does_not_grow_for_ever(
     monkeypatch.setattr(failures, "MOST_KNOWN", 100)
     causes = failures.Causes()
     for queue in ("mail", "bulk", "default"):
-        failures.failures(db, causes, queue, None, 50, 150)
-    assert len(causes._known) <= 250
+        failures.failures(db, causes, queue, None, 50, 150, NOW)
+    assert len(causes._failed) <= 250
+    assert len(causes._retries) <= 250

@@ -104,7 +104,7 @@ class SweepsWhatIsUnderWay(Sabotaged):
 
 
 class CauseOfTheLiving(Sabotaged):
-    caught_by = "test_only_what_has_failed_has_a_cause"
+    caught_by = "test_only_what_failed_or_waits_for_a_retry_has_a_cause"
 
     async def find(self, query: Query) -> Page:
         terms = tuple(term for term in query.filter.terms if term.key != "cause")

@@ -23,6 +23,7 @@ routes = Routes()
 
 LONGEST: Final = 86_400.0
 MOST_COMPARED: Final = 1_000
+MOST_POINTS: Final = 3_000  # of a page, over all its pairs: about 300 bytes each
 
 Since = Annotated[str, Meta(max_length=40, description="How long ago (`24h`), or a moment.")]
 
@@ -63,7 +64,8 @@ class PairsQuery(SeriesQuery, forbid_unknown_fields=True, kw_only=True):
 
 
 class Pairs(Struct, kw_only=True):
-    """By queue and task; `next` as in every list."""
+    """By queue and task; `next` as in every list. A page has 3,000 points at most, and so fewer pairs than `limit`
+    where each has many."""
 
     items: list[PairSeries]
     next: str | None
@@ -111,9 +113,10 @@ async def series(call: Call[SeriesQuery, None]) -> Any:
 @routes.api("GET", "/series/tasks", action="see", query=PairsQuery, answer=Pairs)
 async def tasks(call: Call[PairsQuery, None]) -> Any:
     """The same for each queue and task by itself."""
-    query = call.query
-    page = PageQuery(limit=query.limit, cursor=query.cursor)
-    return listed(await pairs_of(call), lambda pair: f"{pair.queue} {pair.task}", page)
+    query, found = call.query, await pairs_of(call)
+    points = max((len(pair.series.points) for pair in found), default=1)
+    page = PageQuery(limit=min(query.limit, max(1, MOST_POINTS // points)), cursor=query.cursor)
+    return listed(found, lambda pair: f"{pair.queue} {pair.task}", page)
 
 
 async def pairs_of(call: Call[Any, Any]) -> Sequence[PairSeries]:
