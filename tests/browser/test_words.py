@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 from collections.abc import Callable
 
+import msgspec
 from playwright.sync_api import expect
 
 from treadle import App
+from treadle.core.command_line import render
 
+from ..core.command_cases import ANSWER, CASES, ENQUEUE, HOSTILE, PAUSE, SET
 from . import shop
 from .stage import Stage
 from .watching import Watched
@@ -69,3 +74,105 @@ def test_the_wait_of_a_job_is_failed_from_its_page_on_a_phone(stage: Stage, watc
     expect(page.locator(".trace .error-line").first).to_contain_text("order 7: card declined")
     viewer = watch(stage, role="viewer").go(f"/jobs/{id}")
     expect(viewer.get_by_role("link", name="Answer…")).to_have_count(0)
+
+
+def test_the_script_makes_the_same_commands_as_the_server(sqlite_stage: Stage, watch: Watch) -> None:
+    """One table of cases, and hostile values in every kind of part."""
+    page = watch(sqlite_stage).go("/queues")
+    cases = [(template, values) for template, values, _, _ in CASES]
+    for value in HOSTILE:
+        cases += [
+            (PAUSE, {"reason": value, "until": value}),
+            (SET, {"rate": value, "max_workers": value}),
+            (ANSWER, {"value": value}),
+            (ENQUEUE, {"arg-name": value, "arg-times": value, "tags": f"{value},{value}"}),
+        ]
+    script = page.evaluate("document.querySelector('script[type=module]').src").replace("main.js", "forms.js")
+    made = page.evaluate(
+        "async ([from, cases]) => { const { commandOf } = await import(from);"
+        " return cases.map(([template, values]) => commandOf(template, (name) => values[name] ?? '')) }",
+        [script, [[json.loads(msgspec.json.encode(template)), values] for template, values in cases]],
+    )
+    shown = [render(template, values) for template, values in cases]
+    assert made == [[each.text, each.whole] for each in shown]
+
+
+def test_the_command_of_a_question_follows_what_is_typed(stage: Stage, watch: Watch) -> None:
+    watched = watch(stage)
+    page = watched.go("/queues")
+    page.get_by_role("link", name="Pause queue search").click()
+    dialog = page.locator("#dialog")
+    code, copy = dialog.locator(".copy code"), dialog.get_by_role("button", name="Copy the command")
+    expect(code).to_have_text("treadle queues pause search")
+    dialog.get_by_label("Reason").fill("it's down\u202e")
+    expect(code).to_have_text("""treadle queues pause search --reason 'it'"'"'s down\\u202e'""")
+    expect(copy).to_have_attribute("data-copy", """treadle queues pause search --reason 'it'"'"'s down\u202e'""")
+    dialog.get_by_label("Resume by itself after").fill("2h")
+    expect(code).to_contain_text("--until 2h")
+    dialog.get_by_label("Reason").fill("")
+    expect(code).to_have_text("treadle queues pause search --until 2h")
+    page.keyboard.press("Escape")
+    page.locator("#queue-search").get_by_role("link", name="Scale").click()
+    dialog.get_by_label("At most so many at once").fill("12")
+    expect(code).to_have_text("treadle queues scale search 12")
+    dialog.get_by_label("At most so many at once").fill("")
+    expect(code).to_have_text("treadle queues scale search none")
+    page.keyboard.press("Escape")
+    watched.go("/queues/search")
+    page.get_by_role("link", name="Settings").click()
+    expect(copy).to_be_disabled()
+    dialog.get_by_label("rate").fill("100/m")
+    expect(code).to_have_text("treadle queues set search --rate 100/m")
+    expect(copy).to_be_enabled()
+    assert watched.axe() == []
+    # On a page of its own it is the same.
+    watched.go("/enqueue?task=shop.mail.welcome")
+    page.get_by_label("user_id").fill("42")
+    page.get_by_label("note").fill("42")
+    expect(page.locator(".copy code")).to_have_text("""treadle enqueue shop.mail.welcome user_id=42 'note="42"'""")
+
+
+def test_a_schedule_is_previewed_while_it_is_typed(stage: Stage, watch: Watch) -> None:
+    watched = watch(stage)
+    page = watched.go("/schedules")
+    page.get_by_role("link", name="Add a schedule").click()
+    dialog = page.locator("#dialog")
+    fires = dialog.get_by_role("status", name="Next fires")
+    expect(fires).to_contain_text("is shown here as you fill in the form")
+    dialog.get_by_label("When").fill("0 9 * * MON-FRI")
+    expect(fires.locator("li")).to_have_count(5)
+    dialog.get_by_label("Zone").fill("Europe/Berlin")
+    expect(fires).to_contain_text("on the clocks of Europe/Berlin")
+    expect(fires.locator("li").first).to_contain_text(re.compile(r"(Mon|Tue|Wed|Thu|Fri) .* 09:00 \+0[12]:00"))
+    dialog.get_by_label("When").fill("0 25 * * *")
+    expect(fires).to_contain_text("the hour cannot be '25'")
+    dialog.get_by_label("When").fill("every 10m")
+    dialog.get_by_label("Zone").fill("Mars/Base")
+    expect(fires).to_contain_text("there is no time zone 'Mars/Base'")
+    dialog.get_by_label("Zone").fill("UTC")
+    expect(fires).to_contain_text("Every 10m")
+    expect(dialog.get_by_role("button", name="Preview")).to_have_count(0)
+    assert watched.axe() == []
+    watched.go("/schedules/nightly-report")
+    page.get_by_role("link", name="Edit").click()
+    expect(fires.locator("li").first).to_contain_text("03:00")
+    dialog.get_by_label("When").fill("0 4 * * *")
+    expect(fires.locator("li").first).to_contain_text("04:00")
+    expect(dialog.locator(".copy code")).to_have_text("treadle schedules set nightly-report --expression '0 4 * * *'")
+
+
+def test_a_schedule_is_previewed_without_scripts(stage: Stage, watch: Watch) -> None:
+    page = watch(stage, java_script_enabled=False).page
+    page.goto(stage.url + "/schedules-new")
+    page.get_by_label("Name").fill("evening")
+    page.get_by_label("When").fill("30 20 * * *")
+    page.get_by_label("Zone").fill("Asia/Tokyo")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("status", name="Next fires").locator("li").first).to_contain_text("20:30 +09:00")
+    expect(page.get_by_label("Name")).to_have_value("evening")
+    expect(page.locator(".copy code")).to_have_text("treadle schedules add evening '30 20 * * *' … --tz Asia/Tokyo")
+    page.goto(stage.url + "/schedules/nightly-report/edit")
+    page.get_by_label("When").fill("0 25 * * *")
+    page.get_by_role("button", name="Preview").click()
+    expect(page.get_by_role("status", name="Next fires")).to_contain_text("the hour cannot be '25'")
+    expect(page.get_by_label("When")).to_have_value("0 25 * * *")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from ..core import duration, names
+from ..core.instant import instant
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[Any]
@@ -31,17 +32,6 @@ class Read(ParamType):
             return self._read(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
-
-
-def instant(text: str) -> datetime:
-    """A moment in ISO 8601 with a zone. Without one it would mean another moment on another machine."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ValueError(f"{text!r} is not a moment, for example 2026-11-15T09:00Z") from None
-    if moment.tzinfo is None:
-        raise ValueError(f"{text!r} has no zone: write {text}Z for UTC, or {text}+01:00")
-    return moment.astimezone(UTC)
 
 
 def instant_or_duration(text: str) -> datetime:

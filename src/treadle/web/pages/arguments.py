@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, cast
 
 import msgspec
 
+from ...core.command_line import Part
 from ...core.redact import MASK
 from ..problem import Problem
 from ..routing import check_keys
@@ -83,6 +84,25 @@ def _field(
         options=[*([] if needed and not nullable else [""]), *options],
         needed=needed and not nullable and kind in ("integer", "number"),
         rows=4,
+    )
+
+
+def parts(schema: Mapping[str, Any]) -> list[Part]:
+    """What a command line says of each field: NAME=VALUE, with the meaning that `read` gives it."""
+    needed = schema.get("required", ())
+    found = cast("dict[str, dict[str, Any]]", schema["properties"])
+    return [_part(name, *kind_of(each, schema), name in needed) for name, each in found.items()]
+
+
+def _part(name: str, kind: Kind, chosen: Sequence[str], nullable: bool, needed: bool) -> Part:
+    is_text = kind in ("text", "choice")
+    empty = f"{name}=null" if nullable else f"{name}=" if is_text else ""
+    return Part(
+        field=f"arg-{name}",
+        prefix=f"{name}=",
+        text=is_text,
+        empty=(empty,) if needed and empty else (),
+        needed=needed,
     )
 
 

@@ -11,8 +11,9 @@ from typing import Any
 from msgspec import Struct, field
 from starlette.responses import Response
 
+from ...core.command_line import Command
 from ..routing import Call
-from .frame import render
+from .frame import commanded, render
 
 
 class Field(Struct, kw_only=True):
@@ -40,12 +41,24 @@ class Question(Struct, kw_only=True):
     danger: bool = False
     fields: Sequence[Field] = ()
     hidden: dict[str, Any] = field(default_factory=dict[str, Any])
-    command: str = ""
+    command: Command | None = None  # follows the fields
     back: str = "/"
     note: str = ""
     other: str = ""  # another way to ask the same: where, and in words
     other_words: str = ""
+    preview: str = ""  # where a script asks what the fields mean, while somebody types
+    preview_action: str = ""  # where a button asks the same without a script
 
 
 async def ask(call: Call[Any, Any], question: Question, *, page: str, **more: Any) -> Response:
-    return await render(call, "ask.html", title=question.title, page=page, question=question, **more)
+    command = None if question.command is None else commanded(question.command, question.fields)
+    given: dict[str, Any] = {"command": command, "fires": None, "is_paused": False} | more
+    return await render(call, "ask.html", title=question.title, page=page, question=question, **given)
+
+
+async def confirm(
+    call: Call[Any, Any], title: str, words: str, *, action: str, button: str, command: Command, back: str, page: str
+) -> Response:
+    """A question without fields: may it be done?"""
+    asked = Question(title=title, words=words, action=action, button=button, command=command, back=back)
+    return await ask(call, asked, page=page)

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
+from ...core.command_line import Part, argument, command, option
 from ...core.errors import PayloadError
 from ...core.redact import MASK
 from ..api.shapes import job_id
@@ -73,7 +74,15 @@ async def ask_enqueue(call: Call[Like, None]) -> Response:
                 Field(name="tags", label="Tags", value=tags, hint="With commas between them."),
                 Field(name="reason", label="Reason", hint="Why; everybody sees it."),
             ],
-            command=f"treadle enqueue {'TASK' if like is None else like.task} '{{}}'",
+            command=command(
+                "treadle enqueue",
+                *_said(task, schema),
+                option("queue"),
+                option("priority"),
+                option("delay"),
+                option("tags", "--tag", several=True),
+                option("reason"),
+            ),
             back="/jobs" if like is None else f"/jobs/{like.id}",
         ),
         page="jobs",
@@ -123,6 +132,13 @@ def _asked(task: str, args: Any, schema: dict[str, Any] | None, known: list[str]
             hint="A JSON object: names and values.",
         ),
     ]
+
+
+def _said(task: str, schema: dict[str, Any] | None) -> list[Part]:
+    """The task and its arguments on a command line."""
+    if schema is not None:
+        return [Part(value=task), *forms.parts(schema)]
+    return [argument("task", needed=True), argument("args", unless="{}")]
 
 
 def _given(call: Call[Any, Any], body: Wanted) -> dict[str, Any]:

@@ -11,6 +11,8 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
+from ...core.command_line import command, option
+from ...core.command_line import render as command_line
 from ...core.mute import check_cause
 from ...core.series import PairSeries
 from ...core.view import QueueView
@@ -42,8 +44,9 @@ async def failures(call: Call[Of, None]) -> Response:
     )
     queues = await call.web.counts.get(("queues",), call.app.queues.list)
     groups = [replace(each, message=call.web.redact.text(each.message)) for each in found.groups]
-    command = "treadle jobs failures" + "".join(
-        f" --{name} {value}" for name, value in (("queue", asked.queue), ("task", asked.task)) if value
+    same = command_line(
+        command("treadle jobs failures", option("queue"), option("task")),
+        {"queue": asked.queue or "", "task": asked.task or ""},
     )
     return await render(
         call,
@@ -61,7 +64,7 @@ async def failures(call: Call[Of, None]) -> Response:
         queue=asked.queue,
         task=asked.task,
         queues=_offered(queues, asked.queue),
-        command=command,
+        command=same.text,
     )
 
 
@@ -101,7 +104,7 @@ async def ask_mute(call: Call[Cause, None]) -> Response:
                 Field(name="reason", label="Reason", placeholder="the bank knows", hint="Why; the audit keeps it."),
             ],
             hidden={"cause": cause},
-            command=f"treadle jobs mute '{cause}' --until 2h",
+            command=command("treadle jobs mute", cause, option("until"), option("reason")),
             back="/failures",
         ),
         page="failures",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache, lru_cache
@@ -24,6 +24,9 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from ... import __version__
+from ...core.command_line import Command
+from ...core.command_line import quote as quoted
+from ...core.command_line import render as command_line
 from ...core.errors import TreadleError
 from ...core.series import Point
 from ...core.settings import rate_words
@@ -190,6 +193,7 @@ def templates() -> Environment:
         "pretty": words.pretty,
         "first_line": words.first_line,
         "exact": Exact,
+        "quoted": quoted,
         "halves": _halves,
         "spark": words.spark,
         "rate": rate_words,
@@ -205,6 +209,21 @@ def templates() -> Environment:
     parts.name = lru_cache(1024)(parts.name)
     known.globals["p"] = parts
     return found
+
+
+class Commanded(NamedTuple):
+    """A command as it stands now, and its template for the script that follows the fields."""
+
+    text: str
+    whole: bool
+    template: str
+
+
+def commanded(command: Command, fields: Iterable[Any] = ()) -> Commanded:
+    """The command for the values that the fields of a form have now."""
+    values = {each.name: "" if each.value is None else str(each.value) for each in fields}
+    shown = command_line(command, values)
+    return Commanded(shown.text, shown.whole, msgspec.json.encode(command).decode() if values else "")
 
 
 def frame_of(call: Call[Any, Any]) -> Frame:

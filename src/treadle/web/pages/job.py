@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime
 from typing import Annotated, Any, TypeVar, cast
 
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
 from ...core import payload
+from ...core.command_line import argument, command, option
 from ...core.errors import Conflict, PayloadError, TreadleError
+from ...core.instant import instant
 from ...core.logline import LogView
 from ...core.view import ExplanationView, JobView
 from ..api.shapes import job_id
@@ -186,7 +187,7 @@ async def ask_cancel(call: Call[None, None]) -> Response:
             action=f"/jobs/{id}/cancel",
             button="Ask it to stop" if runs else "Cancel the job",
             danger=True,
-            command=f"treadle jobs cancel {id}",
+            command=command("treadle jobs cancel", id),
             back=f"/jobs/{id}",
         ),
         page="jobs",
@@ -221,7 +222,7 @@ async def ask_delete(call: Call[None, None]) -> Response:
             action=f"/jobs/{id}/delete",
             button="Delete for good",
             danger=True,
-            command=f"treadle jobs delete {id}",
+            command=command("treadle jobs delete", id),
             back=f"/jobs/{id}",
         ),
         page="jobs",
@@ -237,7 +238,7 @@ async def delete(call: Call[None, None]) -> Response:
 
 class When(Struct):
     delay: str | None = None
-    at: datetime | None = None
+    at: Annotated[str, Meta(max_length=40)] | None = None
 
 
 @routes.page("GET", "/jobs/{id}/reschedule", action="reschedule")
@@ -261,7 +262,7 @@ async def ask_reschedule(call: Call[None, None]) -> Response:
                 ),
                 Field(name="at", label="Or at", placeholder="2026-11-15T09:00Z", hint="With its zone."),
             ],
-            command=f"treadle jobs reschedule {id} --delay 2h",
+            command=command("treadle jobs reschedule", id, option("delay"), option("at"), some=True),
             back=f"/jobs/{id}",
         ),
         page="jobs",
@@ -274,7 +275,8 @@ async def reschedule(call: Call[None, When]) -> Response:
     id = _id(call)
     if call.body.delay is None and call.body.at is None:
         raise Problem("validation", "give one of them: how long from now, or the moment")
-    await call.app.jobs.reschedule(id, delay=call.body.delay, at=call.body.at, by=call.by)
+    at = None if call.body.at is None else instant(call.body.at)
+    await call.app.jobs.reschedule(id, delay=call.body.delay, at=at, by=call.by)
     return done(call, "Rescheduled", f"/jobs/{id}")
 
 
@@ -303,7 +305,7 @@ async def ask_priority(call: Call[None, None]) -> Response:
                     needed=True,
                 )
             ],
-            command=f"treadle jobs priority {id} --to {found.priority}",
+            command=command("treadle jobs priority", id, option("priority", "--to", needed=True)),
             back=f"/jobs/{id}",
         ),
         page="jobs",
@@ -336,7 +338,7 @@ async def ask_move(call: Call[None, None]) -> Response:
             action=f"/jobs/{id}/move",
             button="Move",
             fields=[Field(name="queue", label="Queue", value="", list=names, needed=True)],
-            command=f"treadle jobs move {id} --to bulk",
+            command=command("treadle jobs move", id, option("queue", "--to", needed=True)),
             back=f"/jobs/{id}",
         ),
         page="jobs",
@@ -377,7 +379,7 @@ async def ask_answer(call: Call[None, None]) -> Response:
                     hint='JSON: {"paid": true}, a "text" in quotes, 42, true or null.',
                 )
             ],
-            command=f"treadle jobs answer {id} null",
+            command=command("treadle jobs answer", id, argument("value", needed=True)),
             back=f"/jobs/{id}",
         ),
         page="jobs",
@@ -425,7 +427,7 @@ async def ask_fail(call: Call[None, None]) -> Response:
             button="Fail the wait",
             danger=True,
             fields=[Field(name="error", label="Reason", needed=True, hint="The task and the audit get it.")],
-            command=f"treadle jobs answer {id} --fail 'card declined'",
+            command=command("treadle jobs answer", id, option("error", "--fail", needed=True)),
             back=f"/jobs/{id}",
         ),
         page="jobs",

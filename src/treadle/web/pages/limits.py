@@ -8,6 +8,7 @@ from typing import Annotated
 from msgspec import Meta, Struct
 from starlette.responses import Response
 
+from ...core.command_line import argument, command, option
 from ...core.errors import Conflict
 from ..problem import Problem
 from ..routing import Call, Routes
@@ -79,7 +80,12 @@ async def ask_set(call: Call[Which, None]) -> Response:
                 ),
             ],
             hidden={} if found is None else {"name": name, "version": found.version},
-            command=f"treadle limits set {name or 'slack'} {'100/m' if found is None else found.rate}",
+            command=command(
+                "treadle limits set",
+                name or argument("name", needed=True),
+                argument("rate", needed=True),
+                option("burst"),
+            ),
             back="/limits",
         ),
         page="limits",
@@ -121,7 +127,7 @@ async def ask_remove(call: Call[Named, None]) -> Response:
             button="Remove",
             danger=True,
             hidden={"name": found.name},
-            command=f"treadle limits remove {found.name}",
+            command=command("treadle limits remove", found.name),
             back="/limits",
         ),
         page="limits",
@@ -148,7 +154,7 @@ async def ask_free(call: Call[Named, None]) -> Response:
             button="Free it",
             danger=True,
             hidden={"name": call.query.name},
-            command=f"treadle locks free {call.query.name}",
+            command=command("treadle locks free", call.query.name),
             back="/limits",
         ),
         page="limits",

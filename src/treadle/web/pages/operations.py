@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
@@ -12,12 +11,13 @@ from starlette.responses import Response
 
 from ...core import filter as filters
 from ...core import ids
+from ...core.command_line import Command, Part, command, option
 from ...core.records import Preview
 from ...operations import Options
 from ..problem import Problem
 from ..routing import Call, Routes
 from .asking import Field
-from .frame import done, render
+from .frame import commanded, done, render
 from .listed import queue_names
 
 routes = Routes()
@@ -88,6 +88,7 @@ async def _show(call: Call[Any, Any], asked: Confirmed, wrong: str = "") -> Resp
     if asked.act == "priority":
         stand_in["priority"] = asked.priority or 0
     found = await call.app.operations.preview(asked.act, text, **stand_in)
+    fields = await _fields(call, asked)
     return await render(
         call,
         "preview.html",
@@ -97,9 +98,9 @@ async def _show(call: Call[Any, Any], asked: Confirmed, wrong: str = "") -> Resp
         preview=found,
         about=WORDS[asked.act],
         must_type=found.changes > TYPED_ABOVE or found.capped,
-        fields=await _fields(call, asked),
+        fields=fields,
         wrong=wrong,
-        command=_command(asked, found),
+        command=commanded(_command(asked, found), fields),
         filter="",
     )
 
@@ -129,10 +130,19 @@ async def _fields(call: Call[Any, Any], asked: Confirmed) -> list[Field]:
     return found
 
 
-def _command(asked: Confirmed, found: Preview) -> str:
-    which = "--all" if asked.everything else shlex.quote(found.filter)
-    extra = {"move": " --to QUEUE", "priority": " --to 50", "reschedule": " --now"}.get(asked.act, "")
-    return f"treadle jobs {asked.act} {which}{extra} --dry-run"
+_OWN: dict[str, Part] = {
+    "move": option("queue", "--to", needed=True),
+    "priority": option("priority", "--to", needed=True),
+    "reschedule": option("delay", empty="--now"),
+}
+
+
+def _command(asked: Confirmed, found: Preview) -> Command:
+    """On the command line, too, it says first how many there are, and asks."""
+    own = [_OWN[asked.act]] if asked.act in _OWN else []
+    if asked.everything:
+        return command(f"treadle jobs {asked.act} --all", *own, option("reason"))
+    return command(f"treadle jobs {asked.act}", found.filter, *own, option("reason"))
 
 
 @routes.page("POST", "/operations/new", action="see", form=Confirmed)

@@ -8,9 +8,10 @@ from typing import Any
 from msgspec import Struct
 from starlette.responses import Response
 
+from ...core.command_line import command
 from ...core.view import PodView
 from ..routing import Call, Routes
-from .asking import Question, ask
+from .asking import Question, ask, confirm
 from .frame import done, render
 from .listed import Asked, listed
 
@@ -87,10 +88,42 @@ async def _order(call: Call[Any, Any], wish: str, said: str) -> Response:
     return done(call, f"Pod {found.label} {said}; it hears of it with its next beat", "/pods")
 
 
+@routes.page("GET", "/pods/{id}/quiet", action="quiet")
+async def ask_quiet(call: Call[None, None]) -> Response:
+    """Ask before it is made quiet."""
+    found = await call.app.pods.get(call.path["id"])
+    return await confirm(
+        call,
+        f"Quiet pod {found.label}?",
+        "It claims nothing more. What runs in it goes on, and it can be asked to serve again.",
+        action=f"/pods/{found.id}/quiet",
+        button="Quiet",
+        command=command("treadle pods quiet", found.label),
+        back="/pods",
+        page="pods",
+    )
+
+
 @routes.page("POST", "/pods/{id}/quiet", action="quiet")
 async def quiet(call: Call[None, None]) -> Response:
     """Claim nothing more."""
     return await _order(call, "quiet", "is asked to be quiet")
+
+
+@routes.page("GET", "/pods/{id}/serve", action="quiet")
+async def ask_serve(call: Call[None, None]) -> Response:
+    """Ask before it serves again."""
+    found = await call.app.pods.get(call.path["id"])
+    return await confirm(
+        call,
+        f"Let pod {found.label} serve again?",
+        "It claims jobs of its queues again.",
+        action=f"/pods/{found.id}/serve",
+        button="Serve",
+        command=command("treadle pods resume", found.label),
+        back="/pods",
+        page="pods",
+    )
 
 
 @routes.page("POST", "/pods/{id}/serve", action="quiet")
@@ -112,7 +145,7 @@ async def ask_stop(call: Call[None, None]) -> Response:
             action=f"/pods/{found.id}/stop",
             button="Stop the pod",
             danger=True,
-            command=f"treadle pods stop {found.label}",
+            command=command("treadle pods stop", found.label),
             back="/pods",
         ),
         page="pods",

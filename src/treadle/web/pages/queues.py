@@ -11,13 +11,14 @@ from starlette.responses import Response
 
 from ...core import names, settings
 from ...core.attention import Show, queues_that
+from ...core.command_line import argument, command, option
 from ...core.duration import seconds
 from ...core.listing import MOST
 from ...core.view import QueueView
 from ..problem import Problem
 from ..routing import Call, Routes
 from . import charts, depths
-from .asking import Field, Question, ask
+from .asking import Field, Question, ask, confirm
 from .frame import done, render
 from .listed import Asked, listed, rank
 from .pace import lately, paced
@@ -129,7 +130,7 @@ async def ask_pause(call: Call[None, None]) -> Response:
                     hint="Empty: until somebody resumes it.",
                 ),
             ],
-            command=f"treadle queues pause {name} --reason 'provider down' --until 2h",
+            command=command("treadle queues pause", name, option("reason"), option("until")),
             back="/queues",
         ),
         page="queues",
@@ -148,6 +149,23 @@ async def pause(call: Call[None, Pause]) -> Response:
     return done(call, f"Queue {name} is paused", "/queues")
 
 
+@routes.page("GET", "/queues/{name}/resume", action="resume")
+async def ask_resume(call: Call[None, None]) -> Response:
+    """Ask before it is resumed."""
+    name = call.path["name"]
+    found = await _one(call, name)
+    return await confirm(
+        call,
+        f"Resume queue {name}?",
+        f"Its jobs are claimed again; {found.ready:,} are ready now.",
+        action=f"/queues/{name}/resume",
+        button="Resume",
+        command=command("treadle queues resume", name),
+        back=f"/queues/{name}",
+        page="queues",
+    )
+
+
 @routes.page("POST", "/queues/{name}/resume", action="resume")
 async def resume(call: Call[None, None]) -> Response:
     """Claim from it again."""
@@ -155,6 +173,23 @@ async def resume(call: Call[None, None]) -> Response:
     await _one(call, name)
     await call.app.queues.resume(name, by=call.by)
     return done(call, f"Queue {name} is claimed from again", "/queues")
+
+
+@routes.page("GET", "/queues/{name}/warm", action="resume")
+async def ask_warm(call: Call[None, None]) -> Response:
+    """Ask before its cool-down ends."""
+    name = call.path["name"]
+    await _one(call, name)
+    return await confirm(
+        call,
+        f"End the cool-down of queue {name}?",
+        "Its jobs are claimed again at once, though what they ask for may still refuse them.",
+        action=f"/queues/{name}/warm",
+        button="End cool-down",
+        command=command("treadle queues set --warm", name),
+        back=f"/queues/{name}",
+        page="queues",
+    )
 
 
 @routes.page("POST", "/queues/{name}/warm", action="resume")
@@ -193,7 +228,7 @@ async def ask_scale(call: Call[None, None]) -> Response:
                 )
             ],
             hidden={"version": found.version},
-            command=f"treadle queues scale {name} {'none' if found.max_workers is None else found.max_workers}",
+            command=command("treadle queues scale", name, argument("max_workers", empty="none")),
             back="/queues",
         ),
         page="queues",
@@ -253,7 +288,12 @@ async def ask_settings(call: Call[None, None]) -> Response:
             button="Save",
             fields=fields,
             hidden={"version": found.version},
-            command=f"treadle queues set {name} --rate 100/m --keep-failed forever",
+            command=command(
+                "treadle queues set",
+                name,
+                *(option(each.name, unless=each.value, empty="default") for each in fields),
+                some=True,
+            ),
             back=f"/queues/{name}",
         ),
         page="queues",

@@ -8,7 +8,7 @@ export const $$ = (selector, within = document) => [...within.querySelectorAll(s
 
 // What turns the direction of a text, or hides in it, is shown by its number: as the server does (core/text.py).
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff0-\ufffb]/g;
-const shown = (text) => text.replace(HIDDEN, (it) => "\\u" + it.charCodeAt(0).toString(16).padStart(4, "0"));
+export const shown = (text) => text.replace(HIDDEN, (it) => "\\u" + it.charCodeAt(0).toString(16).padStart(4, "0"));
 
 export function element(name, attributes = {}, ...children) {
   const made = document.createElement(name);
