@@ -176,3 +176,44 @@ def test_a_schedule_is_previewed_without_scripts(stage: Stage, watch: Watch) -> 
     page.get_by_role("button", name="Preview").click()
     expect(page.get_by_role("status", name="Next fires")).to_contain_text("the hour cannot be '25'")
     expect(page.get_by_label("When")).to_have_value("0 25 * * *")
+
+
+def test_the_palette_knows_verbs_with_their_subjects(stage: Stage, watch: Watch) -> None:
+    watched = watch(stage)
+    page = watched.go("/limits")
+    dialog, found = page.locator("#dialog"), page.locator("#palette li")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("pause images")
+    expect(found.first).to_have_text("Pause queue imagesqueue")
+    assert watched.axe() == []
+    page.keyboard.press("Enter")
+    expect(page.locator("#palette")).not_to_be_visible()
+    expect(dialog.get_by_role("heading")).to_have_text("Pause queue images?")
+    assert not stage.ask(stage.app.queues.get("images")).paused  # it asks first
+    dialog.get_by_label("Reason").fill("from the palette")
+    dialog.get_by_role("button", name="Pause").click()
+    expect(page.locator(".toast").last).to_contain_text("Queue images is paused")
+    # Enter at once: what was typed counts, and not what was found for less of it.
+    page.keyboard.press("Control+k")
+    page.keyboard.type("resume images\n")
+    expect(dialog.get_by_role("heading")).to_have_text("Resume queue images?")
+    dialog.get_by_role("button", name="Resume").click()
+    expect(page.locator(".toast").last).to_contain_text("claimed from again")
+    assert not stage.ask(stage.app.queues.get("images")).paused
+    page.keyboard.press("Control+k")
+    page.keyboard.type("retry failures of shop.billing.charge\n")
+    expect(dialog.get_by_role("heading")).to_have_text(re.compile(r"Revive \d+ jobs\?"))
+    expect(dialog.locator(".copy code")).to_have_text("treadle jobs revive 'state:failed task:shop.billing.charge'")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("open nightly-report\n")
+    page.wait_for_url("**/schedules/nightly-report")
+
+
+def test_the_palette_of_a_viewer_has_no_verbs(sqlite_stage: Stage, watch: Watch) -> None:
+    page = watch(sqlite_stage, role="viewer").go("/limits")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("images")
+    found = page.locator("#palette li")
+    expect(found.filter(has_text="Open queue images")).to_have_count(1)
+    expect(found.filter(has_text="Pause")).to_have_count(0)

@@ -15,6 +15,7 @@ from ...core.attention import Item
 from ...core.fact import bounded
 from ...core.warnings import ClusterWarning
 from ...ports import Fact
+from .. import palette as palettes
 from ..complete import complete as completed
 from ..plain import plain
 from ..problem import Problem
@@ -110,6 +111,23 @@ class Completions(Struct, kw_only=True):
     items: list[Completion]
 
 
+class PaletteQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    text: Annotated[str, Meta(max_length=200, description="Words of a verb and of its subject: `pause mail`.")] = ""
+
+
+class PaletteItem(Struct, kw_only=True):
+    """`url` is the page that asks (`asks`), or the page of the subject."""
+
+    title: str
+    kind: str
+    url: str
+    asks: bool
+
+
+class PaletteItems(Struct, kw_only=True):
+    items: list[PaletteItem]
+
+
 @routes.api("GET", "/system", action="see", answer=System)
 async def system(call: Call[None, None]) -> Any:
     """Storage, schema, size, settings (masked)."""
@@ -193,3 +211,16 @@ async def complete(call: Call[CompleteQuery, None]) -> Any:
     text = call.query.text
     at = len(text) if call.query.at is None else min(call.query.at, len(text))
     return await completed(call.web, text, at, payload=call.access.may("payload"))
+
+
+@routes.api("GET", "/palette", action="see", query=PaletteQuery, answer=PaletteItems)
+async def palette(call: Call[PaletteQuery, None]) -> Any:
+    """What typed words may mean: verbs with their subjects that this user may do and that make sense now, the likeliest
+    first. Nothing is done: each leads to the page that asks."""
+    found = await palettes.found(call, call.query.text)
+    return {
+        "items": [
+            {"title": each.title, "kind": each.kind, "url": call.url(each.path, **each.query), "asks": each.asks}
+            for each in found
+        ]
+    }
