@@ -14,7 +14,8 @@ from ...core import payload
 from ...core.command_line import argument, command, option
 from ...core.errors import Conflict, PayloadError, TreadleError
 from ...core.instant import instant
-from ...core.logline import LogView
+from ...core.log_fold import LOOKED_AT, ROOM, FoldedLog, fold, newest
+from ...core.logline import LEVELS, MOST_LINES
 from ...core.view import ExplanationView, JobView
 from ..api.shapes import job_id
 from ..counts import FRESH
@@ -34,6 +35,7 @@ RUNS = 100
 CHILDREN = 8
 QUICK = 0.02
 RUNS_KEPT = 30.0
+SEARCHED = 5_000  # lines of a log
 ENDED = ("succeeded", "failed", "cancelled")
 NOT_STARTED = ("waiting", "scheduled", "ready")
 
@@ -47,8 +49,14 @@ class Run(Struct):
     height: float
 
 
-@routes.page("GET", "/jobs/{id}", action="see")
-async def job(call: Call[None, None]) -> Response:
+class Reading(Struct):
+    """`log`: lines of the log that have this text."""
+
+    log: Annotated[str, Meta(max_length=200)] = ""
+
+
+@routes.page("GET", "/jobs/{id}", action="see", query=Reading)
+async def job(call: Call[Reading, None]) -> Response:
     """A job with its timeline, its attempts and its values."""
     id = _id(call)
     found = await call.app.jobs.get(id)
@@ -81,6 +89,7 @@ async def job(call: Call[None, None]) -> Response:
         schedule=_name(meta, "treadle:schedule"),
         trace=_name(meta, "traceparent"),
         logs=logs,
+        levels=LEVELS,
         children=children,
         hidden=HIDDEN,
         ended=found.state in ENDED,
@@ -147,11 +156,21 @@ async def _quickly(
         return None
 
 
-async def _logs(call: Call[Any, Any], id: str) -> list[LogView] | None:
-    """None if they may not be seen."""
+async def _logs(call: Call[Reading, None], id: str) -> FoldedLog | None:
+    """The newest lines, or those among many that have a text; None if they may not be seen. Secrets are masked first:
+    nobody finds one by looking for it."""
     if not call.access.may("payload"):
         return None
-    return [replace(line, text=call.web.redact.text(line.text)) for line in await call.app.jobs.logs(id)]
+    text = call.query.log.strip()
+    limit = SEARCHED if text else MOST_LINES + 1
+    lines = await call.app.jobs.logs(id, limit=limit)
+
+    def seen() -> FoldedLog:
+        kept = newest(lines, LOOKED_AT if text else ROOM)
+        shown = [replace(line, text=call.web.redact.text(line.text)) for line in kept]
+        return fold(shown, text=text, skipped=len(lines) - len(kept), more=len(lines) == limit)
+
+    return await asyncio.to_thread(seen) if text else seen()  # a megabyte takes a moment to mask
 
 
 # What can be done to one job ------------------------------------------------------------------------------------------

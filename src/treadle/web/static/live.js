@@ -80,17 +80,17 @@ export async function refresh(force = false) {
 
 async function swap(text) {
   if (!window.htmx) return;
-  // What a reader has opened stays open.
-  const open = $$("details[open]", view()).map((it) => key(it));
+  // What a reader has opened stays open; what has an id and was closed stays closed.
+  const was = new Map($$("details", view()).filter((it) => it.open || it.id).map((it) => [key(it), it.open]));
   const scrolled = $$(".scroll, .value-box, .trace", view()).map((it) => [it.scrollLeft, it.scrollTop]);
   await window.htmx.swap({ text, target: "#view", swap: "outerMorph", sourceElement: view() });
-  for (const it of $$("details", view())) if (open.includes(key(it))) it.open = true;
+  for (const it of $$("details", view())) if (was.has(key(it))) it.open = was.get(key(it));
   $$(".scroll, .value-box, .trace", view()).forEach((it, n) => { if (scrolled[n]) [it.scrollLeft, it.scrollTop] = scrolled[n]; });
   for (const it of $$("[data-script]", view())) it.hidden = false;
   document.dispatchEvent(new CustomEvent("treadle:swapped"));
   announce();
 }
-const key = (it) => `${it.closest("[id]")?.id}/${it.querySelector("summary")?.textContent}`;
+const key = (it) => it.id || `${it.closest("[id]")?.id}/${it.querySelector("summary")?.textContent}`;
 
 function well() {
   fresh = Date.now();

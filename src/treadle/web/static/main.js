@@ -8,6 +8,7 @@ import { startKeys } from "./keys.js";
 import { startPalette } from "./palette.js";
 import { startFilter } from "./filter.js";
 import { startCharts } from "./charts.js";
+import { startLogs } from "./logs.js";
 
 for (const it of document.querySelectorAll("[data-script]")) it.hidden = false;
 startTimes();
@@ -18,5 +19,6 @@ startFilter();
 startPalette();
 startKeys();
 startCharts();
+startLogs();
 startLive();
 document.documentElement.dataset.ready = "";
