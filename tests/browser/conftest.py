@@ -13,7 +13,7 @@ from treadle.web.pages import assets
 
 from .. import postgres_server
 from . import scene
-from .stage import Stage
+from .stage import OTHER_HOST, Stage
 from .watching import Watched
 
 CHROMIUM = os.environ.get("CHROMIUM", "/usr/bin/chromium")
@@ -24,6 +24,7 @@ ARGUMENTS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    f"--host-resolver-rules=MAP {OTHER_HOST} 127.0.0.1",
 ]
 
 

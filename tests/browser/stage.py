@@ -21,6 +21,8 @@ from . import scene
 
 T = TypeVar("T")
 
+OTHER_HOST = "treadle.test"  # leads here too, and is no loopback: to a browser it is another machine (see conftest.py)
+
 
 def who(request: Request) -> Access | None:
     """Whoever the test says it is."""
@@ -52,7 +54,7 @@ class Stage(threading.Thread):
         self.port = free_port() if port is None else port
         self.url = f"http://127.0.0.1:{self.port}{prefix}"
         self.scene: scene.Scene | None = None
-        self.dashboard = Dashboard(app, access=access, env=env, color="#b5651d")
+        self.dashboard = Dashboard(app, access=access, env=env, color="#b5651d", hosts=[OTHER_HOST])
         self._prefix = prefix
         self._filled = filled
         self._living = living

@@ -8,7 +8,7 @@ from typing import Any
 
 from playwright.sync_api import ConsoleMessage, Page, Request
 
-from .stage import Stage
+from .stage import OTHER_HOST, Stage
 
 ROOT = Path(__file__).parent.parent.parent
 HINTS = """
@@ -73,9 +73,8 @@ class Watched:
         ]
 
     def check(self) -> None:
-        foreign = [
-            url for url in self.asked if not url.startswith((f"http://127.0.0.1:{self.stage.port}/", "data:", "about:"))
-        ]
+        own = tuple(f"http://{host}:{self.stage.port}/" for host in ("127.0.0.1", OTHER_HOST))
+        foreign = [url for url in self.asked if not url.startswith((*own, "data:", "about:", "chrome://crash"))]
         assert not foreign, foreign
         left = [line for line in self.lines if not any(part in line for part in self.allowed)]
         assert not left, left

@@ -6,6 +6,7 @@ import json
 from collections.abc import AsyncGenerator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -131,6 +132,44 @@ async def test_the_stream_tells_the_last_points_of_the_chart_that_was_asked_for(
         assert told["depths"]["later"] == {"ready": 1, "scheduled": 1, "running": 0}
         assert "series" not in other.events()[0][1]
     assert (await world.get("/stream?topics=metrics&step=59")).status_code == 400
+
+
+async def test_one_stream_tells_the_points_of_several_charts(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A browser has one stream for all its tabs: each finds its own chart by what it asked for."""
+    monkeypatch.setattr(stream, "LOOK", 0.05)
+    monkeypatch.setattr(stream, "MOST_DEPTHS", 0)
+    await ran(world, 1, 7)
+    await ran(world, 1, 5, "a:b")
+    send, other, later, wrong = (
+        "step=60&task=send",
+        "step=60&task=a%3Ab",
+        "step=3600&queue=later",
+        "step=60&task=no+name",
+    )
+    query = urlencode([("topics", "metrics"), *(("chart", each) for each in (send, other, later, wrong))])
+    async with Reader(world.web, f"/stream?{query}") as reader:
+        await reader.until("event: metrics")
+        told = reader.events()[0][1]
+    assert "series" not in told
+    assert {name: chart["step"] for name, chart in told["charts"].items()} == {send: 60.0, other: 60.0, later: 3600.0}
+    runs = {
+        name: sum(point["outcomes"].get("succeeded", 0) for point in chart["points"])
+        for name, chart in told["charts"].items()
+    }
+    assert runs[send] == 7 and runs[other] == 5
+    assert told["depths"] == {"later": {"ready": 1, "scheduled": 1, "running": 0}}  # of the queue that is looked at
+
+
+@pytest.mark.parametrize(
+    "charts",
+    [["step=59"], ["queue=mail"], ["step=60&depth=1"], ["step=60&step=60"], [""], ["a=b&" * 9], ["step=60"] * 9],
+    ids=str,
+)
+async def test_a_chart_that_cannot_be_told_is_refused(world: World, charts: list[str]) -> None:
+    query = urlencode([("topics", "metrics"), *(("chart", each) for each in charts)])
+    answer = await world.get(f"/stream?{query}")
+    assert answer.status_code == 400 and answer.json()["error"]["fields"]["field"] == "chart"
+    assert world.web.hub.count == 0
 
 
 async def test_points_are_read_once_for_all_and_those_of_hours_seldom(world: World) -> None:

@@ -11,6 +11,7 @@ from treadle import App
 from treadle.testing.conformance.builders import a_job, a_pod
 from treadle.web import Dashboard
 from treadle.web import stream as streams
+from treadle.web.points import Asked
 
 from .world import World, who
 
@@ -94,5 +95,6 @@ async def test_every_page_stays_small_and_everything_is_found(world: World, monk
     metrics = await dict(hub._looks())["metrics"]()  # pyright: ignore[reportPrivateUsage]
     assert len(metrics["depth"]) == len(metrics["depths"]) == streams.MOST_DEPTHS and metrics["ready"] == QUEUES
     (untold,) = {"queue-00000", "queue-19999"} - set(metrics["depths"])
-    told = hub._depth_of(untold, metrics)["depths"]  # pyright: ignore[reportPrivateUsage]
+    looked_at = streams.Subscriber(["metrics"], charts={"step=60": Asked(60, untold)})
+    told = hub._depths_for(looked_at, metrics["depths"])  # pyright: ignore[reportPrivateUsage]
     assert told[untold] == {"ready": 1, "scheduled": 0, "running": 0} and len(told) == streams.MOST_DEPTHS + 1

@@ -37,12 +37,16 @@ class Tails:
         self._kept: dict[Asked, tuple[float, Any]] = {}
 
     async def read(self, wanted: Iterable[Asked]) -> dict[Asked, Any]:
-        """What nobody wants any more is forgotten."""
+        """Charts that no stream wants any more are forgotten. One of a name that no queue or task can have is left
+        out: the other charts have their points all the same."""
         kept: dict[Asked, tuple[float, Any]] = {}
         for asked in {*wanted}:
             now, found = self._clock(), self._kept.get(asked)
             if found is None or now - found[0] >= max(LEAST, asked.step / SHARE):
-                found = now, await self._tail(asked)
+                try:
+                    found = now, await self._tail(asked)
+                except ValueError:
+                    continue
             kept[asked] = found
         self._kept = kept
         return {asked: tail for asked, (_, tail) in kept.items()}

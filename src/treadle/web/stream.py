@@ -7,8 +7,8 @@
 
 Hints of one topic are merged for 250 ms. They come from the storage's own signals; and because a signal may be lost,
 and some changes have none, from a look every two seconds at what each topic is made of, once for all streams and only
-while somebody listens. `metrics` carries points for charts: how much there is now, and the last steps of the chart that
-the stream was opened with (see `points`).
+while somebody listens. `metrics` carries points for charts: how much there is now, and the last steps of the charts
+that the stream was opened with (see `points`). There may be several: a browser opens one stream for all its tabs.
 
 A stream costs one place of 200, no thread and no connection of the database. One user (one address, where nobody logs
 in) has half of them at most, and less if others take many: see `core.share`. A reader that does not read is let go.
@@ -22,7 +22,7 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -64,11 +64,19 @@ def message(event: str, data: Any, id: int | None = None) -> bytes:
 class Subscriber:
     """One stream: the topics it wants, and those it has not been told of yet."""
 
-    def __init__(self, topics: Iterable[str], chart: Asked | None = None) -> None:
+    def __init__(
+        self, topics: Iterable[str], chart: Asked | None = None, charts: Mapping[str, Asked] | None = None
+    ) -> None:
         self.topics = frozenset(topics)
         self.chart = chart
+        self.charts = {} if charts is None else dict(charts)
         self.stirred = asyncio.Event()
         self._pending: dict[str, Any] = {}
+
+    @property
+    def asked(self) -> list[Asked]:
+        """Every chart of this stream."""
+        return [*self.charts.values(), *([] if self.chart is None else [self.chart])]
 
     def hint(self, topic: str, data: Any) -> None:
         if topic in self.topics:
@@ -119,8 +127,10 @@ class Hub:
 
         return leave
 
-    def subscribe(self, topics: Iterable[str], chart: Asked | None = None) -> Subscriber:
-        subscriber = Subscriber(topics, chart)
+    def subscribe(
+        self, topics: Iterable[str], chart: Asked | None = None, charts: Mapping[str, Asked] | None = None
+    ) -> Subscriber:
+        subscriber = Subscriber(topics, chart, charts)
         self._subscribers.add(subscriber)
         return subscriber
 
@@ -132,9 +142,11 @@ class Hub:
             self._unlisten()
             self._unlisten = lambda: None
 
-    async def listen(self, topics: Iterable[str], chart: Asked | None = None) -> AsyncIterator[bytes]:
+    async def listen(
+        self, topics: Iterable[str], chart: Asked | None = None, charts: Mapping[str, Asked] | None = None
+    ) -> AsyncIterator[bytes]:
         """What goes over the wire."""
-        subscriber = self.subscribe(topics, chart)
+        subscriber = self.subscribe(topics, chart, charts)
         try:
             await self._look_and_listen()
             yield b": treadle\nretry: 3000\n\n"
@@ -212,24 +224,26 @@ class Hub:
             await asyncio.sleep(LOOK)
 
     async def _tell(self, seen: dict[str, Any]) -> None:
-        """Numbers of now for everybody, and to each the points of its own chart."""
+        """Numbers of now for every stream, and to each the points of its own charts."""
         told = [each for each in self._subscribers if "metrics" in each.topics]
         try:
-            tails = await self._tails.read(each.chart for each in told if each.chart is not None)
+            tails = await self._tails.read(asked for each in told for asked in each.asked)
         except Exception as error:  # as with any look; the numbers of now are told all the same
             log.debug("no points: %s", error)
             tails = {}
         for each in told:
-            points = None if each.chart is None else tails.get(each.chart)
-            own = {} if each.chart is None or each.chart.queue is None else self._depth_of(each.chart.queue, seen)
-            each.hint("metrics", {**seen, **own} if points is None else {**seen, **own, "series": points})
+            news = {**seen, "depths": self._depths_for(each, seen["depths"])}
+            if each.chart is not None and each.chart in tails:
+                news["series"] = tails[each.chart]
+            if each.charts:
+                news["charts"] = {name: tails[asked] for name, asked in each.charts.items() if asked in tails}
+            each.hint("metrics", news)
 
-    def _depth_of(self, queue: str, seen: dict[str, Any]) -> dict[str, Any]:
-        """Of the one queue that a page shows, whether or not it is among the deepest."""
-        found = self._lying.get(queue)
-        if found is None or queue in seen["depths"]:
-            return {}
-        return {"depths": {**seen["depths"], queue: {state: getattr(found, state) for state in LYING}}}
+    def _depths_for(self, subscriber: Subscriber, deepest: dict[str, Any]) -> dict[str, Any]:
+        """The deepest queues, and each queue that a chart of this stream shows, whether or not it is among them."""
+        shown = {asked.queue for asked in subscriber.asked if asked.queue is not None}
+        others = [self._lying[queue] for queue in shown if queue in self._lying and queue not in deepest]
+        return {**deepest, **{each.name: {state: getattr(each, state) for state in LYING} for each in others}}
 
     def _looks(self) -> list[tuple[str, Callable[[], Awaitable[Any]]]]:
         app = self._app

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Annotated, Any, Final
+from urllib.parse import parse_qsl
 
 from msgspec import Meta, Struct
 
@@ -13,7 +14,7 @@ from ...core.errors import JobNotFound, StorageUnavailable
 from ..plain import plain
 from ..points import Asked
 from ..problem import Problem
-from ..routing import Call, Routes
+from ..routing import Call, Routes, decode_query
 from ..stream import KEPT_ALIVE, TOPICS, EventStream, message
 from .shapes import Name, job_id
 
@@ -24,20 +25,38 @@ ENDED: Final = ("succeeded", "failed", "cancelled")
 FOLLOWED: Final = ("id", "state", "attempt", "progress", "result", "warning")  # the fields of a job that are told
 
 
+MOST_CHARTS: Final = 8
+
+Step = Annotated[
+    int,
+    Meta(
+        ge=60,
+        le=7 * 86_400,
+        multiple_of=60,
+        description="With `metrics`: tell the last points of a chart with this step, in seconds.",
+    ),
+]
+
+
 class StreamQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     topics: Annotated[str, Meta(max_length=200, description=f"With commas: {', '.join(TOPICS)}.")] = "jobs"
-    step: (
-        Annotated[
-            int,
-            Meta(
-                ge=60,
-                le=7 * 86_400,
-                multiple_of=60,
-                description="With `metrics`: tell the last points of a chart with this step, in seconds.",
-            ),
-        ]
-        | None
-    ) = None
+    step: Step | None = None
+    queue: Name | None = None
+    task: Name | None = None
+    chart: Annotated[
+        list[str],
+        Meta(
+            max_length=MOST_CHARTS,
+            description="A further chart, as `step`, `queue` and `task` of its own: `step=60&queue=mail`, encoded. "
+            "Its points come under this text in `charts`.",
+        ),
+    ] = []
+
+
+class ChartQuery(Struct, forbid_unknown_fields=True, kw_only=True):
+    """What one `chart` says."""
+
+    step: Step
     queue: Name | None = None
     task: Name | None = None
 
@@ -47,14 +66,24 @@ class StreamQuery(Struct, forbid_unknown_fields=True, kw_only=True):
 )
 async def stream(call: Call[StreamQuery, None]) -> Any:
     """Hints: which topics have changed. The event's name is the topic, and its data is empty; `metrics` has numbers of
-    now, and with `step` the last points of a chart (of a `queue`, of a `task`), as `/series` has them."""
+    now, and with `step` the last points of a chart (of a `queue`, of a `task`), as `/series` has them. One stream may
+    tell of up to eight more charts, each named by a `chart`."""
     wanted = [each.strip() for each in call.query.topics.split(",") if each.strip()]
     unknown = [each for each in wanted if each not in TOPICS]
     if unknown or not wanted:
         raise Problem("validation", f"topics are {', '.join(TOPICS)}", fields={"field": "topics"})
     hub, query = call.web.hub, call.query
     chart = None if query.step is None else Asked(query.step, query.queue, query.task)
-    return _opened(call, hub.listen(wanted, chart))
+    return _opened(call, hub.listen(wanted, chart, {each: _chart(each) for each in query.chart}))
+
+
+def _chart(text: str) -> Asked:
+    try:
+        found: ChartQuery = decode_query(ChartQuery, parse_qsl(text, max_num_fields=3), strict=True)
+    except (Problem, ValueError) as error:
+        said = "a chart is step, and perhaps queue and task, as in a query: step=60&queue=mail"
+        raise Problem("validation", said, fields={"field": "chart"}) from error
+    return Asked(found.step, found.queue, found.task)
 
 
 @routes.api("GET", "/jobs/{id}/stream", action="see", is_stream=True, media="text/event-stream", problems=(429, 503))

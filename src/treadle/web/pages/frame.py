@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -127,6 +128,11 @@ class Frame:
     @property
     def who(self) -> str:
         return who(self.access)
+
+    @property
+    def time(self) -> int:
+        """Milliseconds by this server's clock: by it scripts reckon how long ago something was."""
+        return int(time.time() * 1000)
 
     @property
     def can_log_out(self) -> bool:
@@ -263,7 +269,7 @@ def answer(frame: Frame, template: str, *, part: bool, status: int = 200, **valu
     given: dict[str, Any] = {"filter": "", "topics": "", "points": "", "charts": False, "page": "", "operations": ()}
     said = None if part else _said(frame.request)
     html = templates().get_template(template).render(given | {"said": said} | values | {"frame": frame})
-    headers = {"Vary": "HX-Request, Cookie", "Treadle-Who": frame.who}
+    headers = {"Vary": "HX-Request, Cookie", "Treadle-Who": frame.who, "Treadle-Time": f"{frame.time}"}
     if part and status == 200:
         etag = _etag(html)
         if frame.request.headers.get("if-none-match") == etag:

@@ -1,25 +1,24 @@
-// One stream of hints per visible tab. A hint is no data: it says what may have changed, and the page asks for its
-// inside again, with the ETag it has. What comes back is morphed in: nodes, focus, ticks and scroll stay.
+// A stream of hints, shared by the tabs (see tabs.js). A hint is no data: it says what may have changed, and the page asks
+// for its inside again, with the ETag it has. What comes back is morphed in: nodes, focus, ticks and scroll stay.
 // The mark in the top bar says what is true of both: whether the stream is open, and whether the last answer was good.
 import { tellCharts } from "./charts.js";
-import { $, $$, changed, element, part, url } from "./page.js";
+import { isSet } from "./clock.js";
+import { $, $$, changed, element, part } from "./page.js";
 import { askToLogIn, check, isOut, loggedIn } from "./session.js";
+import { join, leave, startTabs, tellSession } from "./tabs.js";
 
 const POLL = 5000;
-const TRY_AGAIN = 30000;
 const LEAST = 250; // between two refetches
 const LATE = 2300;
 const MOVING = 2000;
 const SLOW = 10000; // what only tells that time goes on
 
-let source = null;
 let paused = false;
 let etag = null;
 let pending = null;
 let waiting = false; // something changed while it could not be shown
 let late = null;
 let poll = null;
-let again = null;
 let fresh = Date.now();
 let busy = false;
 let stream = "reconnecting"; // or live, polling
@@ -146,33 +145,43 @@ function hint() {
 }
 
 /** Numbers, not a hint. Charts take them in; the rest of the page is asked for when a new step begins, or now and then. */
-function numbers(event) {
-  const came = view().dataset.points ? tellCharts(JSON.parse(event.data)) : "none";
+function numbers(news) {
+  const points = view().dataset.points;
+  const came = points ? tellCharts({ ...news, series: news.charts?.[points] }) : "none";
   if (came === "gap") hint();
   else if (came !== "kept" && Date.now() - fresh > SLOW) refresh();
 }
 
+const shared = {
+  wants: () => ({ topics: topics(), charts: [view().dataset.points].filter(Boolean) }),
+  event(topic, data) {
+    if (!topics().includes(topic)) return;
+    if (topic === "metrics") numbers(JSON.parse(data));
+    else hint();
+  },
+  /** What happened while no stream was open is asked for when one is; and when it is refused, for the reason. */
+  state(now, isNew) {
+    const had = stream;
+    mark(now);
+    if (now !== "live") startPolling();
+    else if (!trouble) stopPolling();
+    if (isNew || (now === "polling" && had !== now)) refresh();
+  },
+  session(is) {
+    if (is === "in" && isOut()) check();
+    else if (is === "out" && !isOut() && !document.hidden) refresh();
+  },
+};
+
 function connect() {
-  clearTimeout(again);
-  if (source || paused || isOut() || document.hidden || !topics().length) return;
-  const points = view().dataset.points;
-  source = new EventSource(url(`/api/v1/stream?topics=${topics().join(",")}${points ? `&${points}` : ""}`));
-  source.onopen = () => { mark("live"); if (!trouble) stopPolling(); refresh(); };
-  source.onerror = () => {
-    if (!source) return;
-    if (source.readyState === EventSource.CONNECTING) { mark("reconnecting"); startPolling(); return; }
-    drop();  // refused: ask now and then instead, and at once for the reason
-    startPolling();
-    mark("polling");
-    refresh();
-    again = setTimeout(connect, TRY_AGAIN);
-  };
-  for (const topic of topics()) source.addEventListener(topic, topic === "metrics" ? numbers : hint);
+  if (paused || isOut() || document.hidden || !topics().length) return;
+  startPolling(); // until the stream is open: a page never waits for it alone
+  join();
 }
 
 function drop() {
-  source?.close();
-  source = null;
+  leave();
+  stopPolling();
 }
 
 function startPolling() {
@@ -186,31 +195,32 @@ function stopPolling() {
 export function toggle() {
   if (isOut()) { askToLogIn(); return; }
   paused = !paused;
-  if (paused) { drop(); stopPolling(); clearTimeout(late); mark("paused"); }
+  if (paused) { drop(); clearTimeout(late); mark("paused"); }
   else { mark("reconnecting"); connect(); refresh(true); }
 }
 
 export function startLive() {
   if (!view()) return;
   mark("reconnecting");
+  startTabs(shared);
   $("#live").addEventListener("click", toggle);
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) { drop(); stopPolling(); clearTimeout(again); }
+    if (document.hidden) drop();
     else if (isOut()) check();
     else if (!paused) { mark("reconnecting"); connect(); }
   });
-  document.addEventListener("treadle:out", () => { drop(); stopPolling(); clearTimeout(again); mark("reconnecting"); });
-  document.addEventListener("treadle:in", () => { settled(); connect(); refresh(); });
+  document.addEventListener("treadle:out", () => { drop(); mark("reconnecting"); tellSession("out"); });
+  document.addEventListener("treadle:in", () => { settled(); connect(); refresh(); tellSession("in"); });
   for (const it of ["online", "offline"]) addEventListener(it, () => { mark(); refresh(); });
   document.addEventListener("treadle:changed", () => refresh(true));
   document.addEventListener("treadle:unticked", () => waiting && refresh());
   document.addEventListener("focusout", () => setTimeout(() => waiting && refresh(), 50));
   document.addEventListener("close", () => setTimeout(() => waiting && refresh(), 50), true);
   document.addEventListener("click", (event) => event.target.closest?.("[data-show]") && refresh(true));
-  addEventListener("pagehide", drop);
+  addEventListener("pagehide", stopPolling);
   addEventListener("pageshow", (event) => event.persisted && connect());
-  // What runs tells of its progress without a hint.
-  setInterval(() => { if (source && !document.hidden && $("[data-moving]", view())) refresh(); }, MOVING);
+  // What runs tells of its progress without a hint; and the server alone knows what time it is once the clock was set.
+  setInterval(() => { if (stream === "live" && !document.hidden && (isSet() || $("[data-moving]", view()))) refresh(); }, MOVING);
   if (window.htmx) connect();
   else mark("paused");
 }

@@ -1,4 +1,6 @@
 // What the modules share: the frame's data, small elements, toasts, and asking the server.
+import { tellTime } from "./clock.js";
+
 const root = document.documentElement;
 
 export const prefix = root.dataset.root;
@@ -29,8 +31,10 @@ export const changed = () => document.dispatchEvent(new CustomEvent("treadle:cha
 
 /** GET a page's inside: {status, text, etag}. Never throws: status 0 is no answer. */
 export async function part(address, headers = {}) {
+  const sent = performance.now();
   try {
     const answer = await fetch(address, { headers: { "HX-Request": "true", ...headers } });
+    tellTime(+answer.headers.get("Treadle-Time"), sent, performance.now());
     const version = answer.headers.get("Treadle-Version");
     if (version && version !== root.dataset.version) newVersion();
     if (answer.status === 401) expired();
