@@ -114,7 +114,7 @@ SHOWN = {
     "retries.md": "Retry RetryAfter Snooze Throttle Fail Cancel",
     "unique.md": "Unique",
     "queues.md": "Partitions QueueView TaskView",
-    "cluster.md": "Portion ClusterWarning PodView PodNotFound",
+    "cluster.md": "Portion ClusterWarning PodView DeployView PodNotFound",
     "limits.md": "Lock LimitView LockView LockHeld LockLost RateLimited UnknownLimit",
     "schedules.md": "ScheduleView FireView ScheduleNotFound",
     "history.md": "Series PairSeries Point Spread EventView ReadingView DepthSeries QueueDepths DepthPoint Comparison "

@@ -329,6 +329,8 @@ def test_the_workers_label() -> None:
     assert worker_label(Config(worker_prefix="shop", worker_version="1.4"), "9f3ab2") == "shop-worker-1.4-9f3a"
     assert worker_label(Config(worker_prefix="shop", worker_id="7"), "9f3ab2") == "shop-worker-7"
     assert worker_label(Config(worker_version="1.4", worker_id="7"), "9f3ab2") == "9f3ab2"
+    odd = Config(worker_prefix="shop", worker_version="1.4+build 7", worker_id="7")
+    assert worker_label(odd, "9f3ab2") == "shop-worker-1.4-build-7-7", "a label has no blanks"
 
 
 def test_values_are_shown_as_people_write_them() -> None:

@@ -33,6 +33,7 @@ SURFACE = [
     "Context",
     "DepthPoint",
     "DepthSeries",
+    "DeployView",
     "Difference",
     "ErrorView",
     "EventView",

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle import App, PodNotFound, Portion, ResultTimeout, SweepView
+from treadle import App, JobFailed, PodNotFound, Portion, ResultTimeout, SweepView
 from treadle.config import Limits, Timing
 from treadle.core.errors import ConfigError
 from treadle.core.pod import PodCard
@@ -265,3 +265,50 @@ async def test_a_pod_of_services_alone_leads_fires_and_rescues_and_claims_nothin
         assert (mail.pods, mail.slots, mail.running) == (0, 0, 0) and mail.ready >= 2  # fired, rescued, and not claimed
         assert [each.kind for each in await app.warnings()] == ["unserved"]
     assert pod.clean
+
+
+async def test_a_pod_says_the_version_of_the_code_by_argument_app_or_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def said(app: App, **options: Any) -> str:
+        async with app.worker("mail", **options) as pod:
+            return (await app.pods.get(pod.id)).worker_version
+
+    monkeypatch.setenv("TREADLE_WORKER_VERSION", "of the settings")
+    assert await said(App("memory://")) == "of the settings"
+    assert await said(App("memory://", worker_version="")) == "of the settings", "an empty one is none"
+    app = App("memory://", worker_version="of the app")
+    assert await said(app) == "of the app"
+    assert await said(app, worker_version="of the worker") == "of the worker"
+    assert [each.version for each in await app.pods.deploys()] == ["of the worker", "of the app"]
+    for bad in ("two\nlines", " 1", "x" * 65):
+        with pytest.raises(ConfigError, match="worker_version must be one line of at most 64 characters"):
+            App("memory://", worker_version=bad)
+        with pytest.raises(ConfigError, match="worker_version must be one line"):
+            await said(app, worker_version=bad)
+
+
+async def test_failures_count_what_is_new_from_the_last_deploy() -> None:
+    app = App("memory://")
+
+    @app.task(name="old", retry=1)
+    async def old() -> None:
+        raise ValueError("as before")
+
+    @app.task(name="new", retry=1)
+    async def new() -> None:
+        raise KeyError("since the deploy")
+
+    async def run(task: Any, version: str) -> None:
+        async with app.worker(worker_version=version):
+            handle = await task.enqueue()
+            with pytest.raises(JobFailed):
+                await handle.result(timeout=30)
+
+    async with app:
+        assert (await app.jobs.failures()).deploy is None
+        await run(old, "1")
+        await run(new, "2")
+        await run(old, "2")  # a restart
+        page = await app.jobs.failures()
+        assert page.deploy is not None and page.deploy.version == "2"
+        assert page.new_since == page.deploy.first_at <= page.deploy.seen_at
+        assert {group.task: group.mark for group in page.groups} == {"old": None, "new": "new"}

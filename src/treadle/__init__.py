@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from .core.depth import DepthPoint, DepthSeries, QueueDepths
     from .core.logline import LogView
     from .core.progress import ProgressView
-    from .core.records import AuditView, FailurePage, FailureView, OperationView, Preview
+    from .core.records import AuditView, DeployView, FailurePage, FailureView, OperationView, Preview
     from .core.schedule_view import FireView, ScheduleView
     from .core.series import EventView, PairSeries, Point, ReadingView, Series, Spread
     from .core.view import ErrorView, JobView, PodView, QueueView, SweepView, TaskView, WaitView
@@ -85,6 +85,7 @@ __all__ = [
     "ConfigError",
     "Conflict",
     "Context",
+    "DeployView",
     "DepthPoint",
     "DepthSeries",
     "Difference",
@@ -166,7 +167,7 @@ _LATER = {
     "core.depth": ("DepthPoint", "DepthSeries", "QueueDepths"),
     "core.logline": ("LogView",),
     "core.progress": ("ProgressView",),
-    "core.records": ("AuditView", "FailurePage", "FailureView", "OperationView", "Preview"),
+    "core.records": ("AuditView", "DeployView", "FailurePage", "FailureView", "OperationView", "Preview"),
     "core.schedule_view": ("FireView", "ScheduleView"),
     "core.series": ("EventView", "PairSeries", "Point", "ReadingView", "Series", "Spread"),
     "core.view": ("ErrorView", "JobView", "PodView", "QueueView", "SweepView", "TaskView", "WaitView"),

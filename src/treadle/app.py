@@ -46,6 +46,7 @@ from .core import limit as limiting
 from .core import settings as checked_settings
 from .core.backoff import Retry
 from .core.demand import Portion
+from .core.deploy import check_version
 from .core.duration import Duration
 from .core.errors import ConfigError, StorageUnavailable
 from .core.job import Job
@@ -120,6 +121,7 @@ _NOT_SHOWN: Final = frozenset(
         "through",
         "timetable",
         "timing",
+        "worker_version",
     }
 )
 
@@ -147,6 +149,7 @@ class App(Registry, Watching):
         timing: Timing | None = None,
         limits: Limits | None = None,
         queues: QueueList | None = None,
+        worker_version: str | None = None,
         lifespan: Lifespan | None = None,
         read_only: ReadOnlyChoice = False,
         retry: Retry | int | None = None,
@@ -156,7 +159,9 @@ class App(Registry, Watching):
         """`url` is taken from TREADLE_URL or treadle.toml if it is not given; so is all else that is None.
 
         `router` chooses the queue of tasks that name none: a table of name prefixes, or a function of the name.
-        `queues` are those that `worker()` serves by default. What `lifespan(app)` yields is `ctx.state` in a pod.
+        `queues` are those that `worker()` serves by default. `worker_version` is the version of your own code: pods say
+        it, and Failures shows what is new since the last one; `treadle worker` prefers that of the settings.
+        What `lifespan(app)` yields is `ctx.state` in a pod.
         `read_only` opens the storage for nothing but reading, as far as it can: for a dashboard that only shows. "auto"
         does so where nothing can be written: on a standby, in a file without permission. Not for a worker.
         `retry` is a Retry, or a number of attempts, for tasks that say none: also those of registries that it includes.
@@ -174,6 +179,7 @@ class App(Registry, Watching):
             raise ConfigError("App: give a url or a storage, not both")
         self.config = config = settings.load()
         self.name = None if name is None else _label("App name", name)
+        self.worker_version = _version(worker_version) or config.worker_version
         self.url = "memory://" if storage is not None else config.url if url is None else url
         self._brings_storage = storage is not None  # then the URL says nothing of it
         self.timing = timing or config.timing
@@ -594,6 +600,7 @@ class App(Registry, Watching):
         children: bool = True,
         only_services: bool = False,
         log_jobs: bool | None = None,
+        worker_version: str | None = None,
     ) -> AsyncGenerator[Pod]:
         """Run a pod on the current loop: `async with app.worker(queues=["mail"], slots={"mail": 20}):`.
 
@@ -604,6 +611,7 @@ class App(Registry, Watching):
         stops gracefully: what does not end in time is given back. An operator may stop it before. With `only_services`
         it serves no queue and claims nothing: it leads, and fires schedules, rescues and prunes. With `log_jobs` every
         start and success is logged at info (logger `treadle.jobs`), not at debug; failures are logged in any case.
+        `worker_version` is the version of your own code; without it, that of the app, else of the settings.
         """
         if only_services and (queues is not None or slots is not None):
             raise ConfigError("only_services serves no queue: leave out queues and slots")
@@ -624,6 +632,7 @@ class App(Registry, Watching):
                 rates=_rates(rates or {}, served),
                 children=children,
                 log_jobs=log_jobs,
+                worker_version=_version(worker_version),
             )
             if "worker" in self.config.disable:
                 log.warning("the worker is switched off (disable): nothing runs here")
@@ -688,6 +697,7 @@ class App(Registry, Watching):
         starts_anew: bool = False,
         children: bool = True,
         log_jobs: bool | None = None,
+        worker_version: str | None = None,
     ) -> Pod:
         """A pod on this app's storage, not yet started. The app must stay open as long as it runs. Without `children`
         nothing runs in child processes: what would do so runs here."""
@@ -714,7 +724,10 @@ class App(Registry, Watching):
             memory=limits.child_memory,
             grace=(timing or self.timing).cancel_grace,
         )
-        named = self.config if self.name is None else msgspec.structs.replace(self.config, worker_prefix=self.name)
+        version = worker_version or self.worker_version
+        named = msgspec.structs.replace(
+            self.config, worker_prefix=self.name or self.config.worker_prefix, worker_version=version
+        )
         slots = sum(queues.values()) if limits.pod_slots is None else min(sum(queues.values()), limits.pod_slots)
         threads = demand.threads(slots, given=limits.threads, most=limits.max_threads, spare=limits.abandoned)
         here: dict[str, Executor] = {"async": AsyncExecutor(), "thread": ThreadExecutor(threads)}
@@ -737,6 +750,7 @@ class App(Registry, Watching):
             limits=limits,
             label=label or functools.partial(settings.worker_label, named),
             version=__version__,
+            worker_version=version or "",
             leads=leads and not self.config.no_lead and "services" not in self.config.disable,
             state=state,
             portions=self._portions(queues, limits, portions),
@@ -838,6 +852,16 @@ def _rates(rates: Mapping[str, float | str], served: Mapping[str, int]) -> dict[
         raise ConfigError(f"a rate is given for {unknown[0]}, a queue that this worker does not serve")
     try:
         return {name: limiting.check_rate(rate, None) for name, rate in rates.items()}
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
+
+
+def _version(value: str | None) -> str | None:
+    """An empty one counts as none, as in the environment: `App(worker_version=os.environ.get("COMMIT", ""))`."""
+    if value is None or value == "":
+        return None
+    try:
+        return check_version(value)
     except ValueError as error:
         raise ConfigError(str(error)) from None
 

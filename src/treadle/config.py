@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from .core import names, settings
+from .core.deploy import check_version
 from .core.duration import seconds, words
 from .core.errors import ConfigError
 from .core.size import size
@@ -37,6 +38,7 @@ SWITCHES: Final = ("worker", "services", "cron", "web")
 
 _DEFAULT: Final = "default"
 _LABEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+_NO_LABEL: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 
 
@@ -196,7 +198,9 @@ def worker_label(config: Config, pod_id: str) -> str:
     if config.worker_prefix is None:
         return pod_id
     own = config.worker_id if config.worker_id is not None else pod_id[:4]
-    return "-".join(part for part in (config.worker_prefix, "worker", config.worker_version, own) if part)
+    # A version may have what a label may not: `1.4+build 7`.
+    version = _NO_LABEL.sub("-", config.worker_version or "")
+    return "-".join(part for part in (config.worker_prefix, "worker", version, own) if part)
 
 
 def masked(url: str) -> str:
@@ -249,6 +253,11 @@ def label(value: object) -> str:
     if not _LABEL.fullmatch(text):
         raise ValueError("must be letters, digits, _ . or -, at most 64")
     return text
+
+
+def version(value: object) -> str:
+    """The version of the user's code, as pods tell it."""
+    return check_version(str(value) if isinstance(value, int) and not isinstance(value, bool) else _text(value))
 
 
 def _colour(value: object) -> str:
@@ -495,7 +504,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "info",
     ),
     Setting("worker_prefix", "the label of a pod becomes `{prefix}-worker-{version}-{id}`; unset: the pod's id", label),
-    Setting("worker_version", "the version in that label; unset: left out", label),
+    Setting(
+        "worker_version",
+        "the version of your own code, for example `2026.11.3` or a commit: in that label, in the list of pods, and "
+        "Failures counts new causes from the first worker that has it; unset: the App's, or none",
+        version,
+    ),
     Setting("worker_id", "the id in that label; unset: 4 digits of the pod's id", label),
     Setting(
         "answer_secret",
@@ -597,7 +611,7 @@ def _given(found: list[_Given], errors: list[str]) -> dict[str, tuple[Any, str]]
 
 
 def _without_subject(error: ValueError) -> str:
-    return str(error).removeprefix("it ")
+    return str(error).removeprefix("it ").removeprefix("worker_version ")
 
 
 def _inherit(queues: tuple[DeclaredQueue, ...], declared: tuple[DeclaredQueue, ...]) -> tuple[DeclaredQueue, ...]:

@@ -21,13 +21,13 @@ from .core.audit import AuditLine
 from .core.counted import Counted
 from .core.duration import Duration, seconds
 from .core.errors import Conflict
-from .core.failure import mark
+from .core.failure import last_deploy, mark, new_since
 from .core.job import Change, Job, QueueChange, State
 from .core.logline import LogView
 from .core.mute import Mute, check_cause
 from .core.progress import ProgressView
 from .core.queue import Queue, QueueStats
-from .core.records import FailurePage, failure_view
+from .core.records import FailurePage, deploy_view, failure_view
 from .core.settings import QueueSettings
 from .core.view import ExplanationView, JobView, QueueView, TaskView, progress_view, queue_view, task_view
 from .ports import Applied, Pruned, Query
@@ -183,14 +183,23 @@ class Jobs:
 
     async def failures(self, *, queue: str | None = None, task: str | None = None, limit: int = 50) -> FailurePage:
         """Why attempts fail: jobs that failed for good and jobs that wait for a retry, grouped by cause (task,
-        exception, place), the largest group first. Of the newest 10,000 failures and of 10,000 retries."""
+        exception, place), the largest group first. Of the newest 10,000 failures and of 10,000 retries. A cause is new
+        if it was first seen since the last deploy (`deploy` of the answer) or, if none is known, in the last 24 h."""
         found = await self._client.ask(lambda storage: storage.failures(queue=queue, task=task, limit=limit))
         mutes = {each.cause: each for each in await self._client.ask(lambda storage: storage.mutes())}
+        deploys = await self._client.ask(lambda storage: storage.deploys())
         now = await self._client.ask(lambda storage: storage.time())
+        deploy = last_deploy(deploys, now)
         groups = tuple(
-            failure_view(group, mutes.get(group.cause), mark(found, group, None, now)) for group in found.groups
+            failure_view(group, mutes.get(group.cause), mark(found, group, deploy, now)) for group in found.groups
         )
-        return FailurePage(groups=groups, looked_at=found.looked_at, capped=found.capped)
+        return FailurePage(
+            groups=groups,
+            looked_at=found.looked_at,
+            capped=found.capped,
+            new_since=datetime.fromtimestamp(new_since(deploy, now), UTC),
+            deploy=None if deploy is None else deploy_view(deploy),
+        )
 
     async def mute(
         self,

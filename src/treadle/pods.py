@@ -17,6 +17,7 @@ from .core.duration import Duration, seconds, words
 from .core.errors import PodNotFound, ResultTimeout
 from .core.job import Change, Job
 from .core.pod import Pod, Wish
+from .core.records import DeployView, deploy_view
 from .core.view import PodView, SweepView, pod_view
 from .core.warnings import ClusterWarning
 from .ports import Storage
@@ -49,6 +50,11 @@ class Pods:
     async def get(self, pod: str) -> PodView:
         """One pod; PodNotFound."""
         return pod_view(_named(pod, await self._all()))
+
+    async def deploys(self) -> Sequence[DeployView]:
+        """The versions of your own code (`worker_version`) that workers have registered with, at most 100: the one that
+        was first seen last before the others."""
+        return [deploy_view(each) for each in await self._client.ask(lambda storage: storage.deploys())]
 
     async def quiet(self, pod: str, *, by: str | None = None) -> PodView:
         """Claim nothing more. What runs goes on, and the pod stays until it is asked to serve again, or to stop."""
@@ -144,6 +150,9 @@ class Pods:
 
     def get_sync(self, pod: str) -> PodView:
         return self._client.run_sync(self.get(pod))
+
+    def deploys_sync(self) -> Sequence[DeployView]:
+        return self._client.run_sync(self.deploys())
 
     def quiet_sync(self, pod: str, *, by: str | None = None) -> PodView:
         return self._client.run_sync(self.quiet(pod, by=by))

@@ -33,6 +33,7 @@ if TYPE_CHECKING:  # everybody loads the ports: what a storage keeps is loaded b
     from .core.audit import AuditLine
     from .core.balance import Share
     from .core.catalog import Entry
+    from .core.deploy import Deploy
     from .core.event import Event
     from .core.failure import Failures
     from .core.filter import Filter
@@ -395,8 +396,9 @@ class Storage(Protocol):
     # The cluster -----------------------------------------------------------------------------------------------------
 
     async def register(self, card: PodCard) -> None:
-        """Make a pod known, with a lease from now. Queues that it serves get their rows. Wakes the others (`settings`):
-        they have a smaller part in its queues."""
+        """Make a pod known, with a lease from now. Queues that it serves get their rows, and so does its version
+        (`PodCard.worker_version`; an empty one is none). Wakes the others (`settings`): they have a smaller part in its
+        queues."""
         ...
 
     async def beat(
@@ -604,6 +606,12 @@ class Storage(Protocol):
     async def catalog(self) -> Sequence[Entry]:
         """What pods have said of their tasks and queues (`PodCard.about`), those of pods long gone among it: of each
         the last word, and when a pod that says so last registered or signed off. By kind and name."""
+        ...
+
+    async def deploys(self) -> Sequence[Deploy]:
+        """The versions of the user's code (`PodCard.worker_version`) that pods have registered with: when the first pod
+        with each did, and when the last one did. At most `core.deploy.KEPT`, those that registered last; the one that
+        was first seen last comes first, as `core.deploy.in_order` has them."""
         ...
 
     async def pods(self) -> Sequence[Pod]:

@@ -168,6 +168,9 @@ async def fill_the_rest(storage: Storage) -> None:
     (running,) = (await storage.find(Query(filter=filters.parse("state:running"), limit=1))).jobs
     assert await storage.open_answer(NewAnswer(id=answering.id_of("token"), job=running.id, claim=running.token or ""))
     await storage.mute(Mute(cause="work:ValueError:shop:work", who="ann"))
+    pod = a_pod(worker_version="2026.11.3")
+    await storage.register(pod)
+    await storage.sign_off(pod.id)
     for n in range(3):
         await storage.free("lock", (await storage.seize("lock", f"owner {n}", 10.0)).owner)
 
@@ -182,6 +185,7 @@ async def the_rest(storage: Storage) -> dict[str, Any]:
         "operations": list(await storage.operations()),
         "audit": list(await storage.audit()),
         "rollups": list(await storage.rollups(MINUTE, 0.0)),
+        "deploys": list(await storage.deploys()),
     }
 
 

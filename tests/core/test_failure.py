@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from treadle.core.deploy import LONGEST_VERSION, Deploy, check_version
+from treadle.core.deploy import LONGEST_VERSION, Deploy, check_version, in_order
 from treadle.core.failure import (
     DAY,
     SILENCE,
@@ -17,6 +17,7 @@ from treadle.core.failure import (
     group,
     last_deploy,
     mark,
+    new_since,
     parts_of,
     sighting,
 )
@@ -119,7 +120,19 @@ NEW = Deploy(version="2", first_at=NOW - 2 * DAY, seen_at=NOW)
 
 @pytest.mark.parametrize(
     ("deploys", "last"),
-    [([], None), ([OLD], None), ([OLD, NEW], NEW), ([NEW, OLD], NEW)],
+    [
+        ([], None),
+        ([OLD], None),
+        ([OLD, NEW], NEW),
+        ([NEW, OLD], NEW),
+        # The clock was put back: its time will come.
+        ([OLD, NEW, Deploy(version="3", first_at=NOW + 1, seen_at=NOW)], NEW),
+        # Back to the version before, which registered last: what came up with the newer one is still new since.
+        (
+            [structs.replace(NEW, seen_at=NOW - DAY), structs.replace(OLD, seen_at=NOW)],
+            structs.replace(NEW, seen_at=NOW - DAY),
+        ),
+    ],
 )
 def test_the_last_deploy_counts_for_a_week(deploys: list[Deploy], last: Deploy | None) -> None:
     assert last_deploy(deploys, NOW) == last
@@ -150,6 +163,10 @@ def test_what_is_new_and_what_regressed(
     assert mark(Failures(groups=(each,), looked_at=1), each, deploy, NOW) == wanted
 
 
+def test_new_means_since_the_last_deploy_or_in_the_last_24_hours() -> None:
+    assert (new_since(NEW, NOW), new_since(None, NOW)) == (NEW.first_at, NOW - DAY)
+
+
 def test_nothing_is_called_new_where_older_failures_were_not_looked_at() -> None:
     retries, ended = a_group(retrying=1), a_group(failed=1)
     some = Failures(groups=(), looked_at=1, capped=True, known_since=NOW - 3600)
@@ -171,5 +188,23 @@ def test_a_version_is_one_short_line(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["x" * (LONGEST_VERSION + 1), "a\nb", " a", "a\x00", "a\u202eb"])
 def test_anything_else_is_no_version(text: str) -> None:
-    with pytest.raises(ValueError, match="worker_version is one line of at most 64 characters"):
+    with pytest.raises(ValueError, match="worker_version must be one line of at most 64 characters"):
         check_version(text)
+
+
+def test_deploys_are_told_the_newest_first() -> None:
+    rows = [("b", 1.0, 9.0), ("c", 2.0, 2.0), ("a", 1.0, 1.0)]
+    assert [each.version for each in in_order(rows)] == ["c", "a", "b"]
+    assert in_order(rows)[-1] == Deploy(version="b", first_at=1.0, seen_at=9.0)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ("", 1.0, 1.0), (7, 1.0, 1.0), (b"v1", 1.0, 1.0), ("x" * (LONGEST_VERSION + 1), 1.0, 1.0),
+        ("a\x1b[2J", 1.0, 1.0), ("v1", None, 1.0), ("v1", "soon", 1.0), ("v1", 1.0, float("nan")),
+        ("v1", float("inf"), 1.0), ("v1", 1.0, -1e300),
+    ],
+)  # fmt: skip
+def test_a_row_that_no_worker_has_written_is_no_deploy(row: tuple[Any, Any, Any]) -> None:
+    assert in_order([row, ("v2", 1.0, 1.0)]) == [Deploy(version="v2", first_at=1.0, seen_at=1.0)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from msgspec import structs
@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from treadle.core import records
 from treadle.core.audit import AuditLine
 from treadle.core.counted import Counted
+from treadle.core.deploy import Deploy
 from treadle.core.failure import FailureGroup
 from treadle.core.filter import matches, parse
 from treadle.core.job import ErrorEntry, Job, State
@@ -81,6 +82,11 @@ def test_a_group_of_failures_has_the_filter_that_finds_it() -> None:
     assert matches(parse(found.filter), row_of(job, stuck=False), AT)
     back = records.failure_view(structs.replace(group, back_at=AT, retrying=3), None, "regressed")
     assert (back.count, back.retrying, back.mark, back.back_at) == (5, 3, "regressed", MOMENT)
+
+
+def test_a_deploy_has_moments_for_its_instants() -> None:
+    found = records.deploy_view(Deploy(version="2026.11.3", first_at=AT, seen_at=AT + 60))
+    assert (found.version, found.first_at, found.seen_at) == ("2026.11.3", MOMENT, MOMENT + timedelta(minutes=1))
 
 
 def test_a_line_of_the_audit() -> None:

@@ -42,6 +42,7 @@ def a_pod(queues: dict[str, int] | None = None, **fields: Any) -> Pod:
         queues=queues or {"mail": 3},
         tasks=("send",),
         lease=30.0,
+        worker_version="2026.11.3",
     )
     return Pod(**{"card": card, "started_at": AT, "beat_at": AT, "lease_left": 12.5, **fields})
 
@@ -293,6 +294,7 @@ def test_a_pod_has_the_documented_fields_in_json() -> None:
         "started_at": TEXT,
         "beat_at": TEXT,
         "lease_left": 12.5,
+        "worker_version": "2026.11.3",
         "wish": "serve",
         "wish_by": "ann",
         "can_lead": True,

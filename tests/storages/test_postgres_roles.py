@@ -304,6 +304,7 @@ TABLE: Final[dict[str, tuple[frozenset[str], Sample]]] = {
     "count": (LOOKS, lambda it, _: it.count(parse(""))),
     "queues": (LOOKS, lambda it, _: it.queues()),
     "catalog": (LOOKS, lambda it, _: it.catalog()),
+    "deploys": (LOOKS, lambda it, _: it.deploys()),
     "pods": (LOOKS, lambda it, _: it.pods()),
     "due_tasks": (LOOKS, lambda it, _: it.due_tasks()),
     "recover": (LOOKS, lambda it, _: it.recover("pod", "token")),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from ..core import answer as answering
-from ..core import payload
+from ..core import duration, payload
 from ..core.text import visible_lines
 from . import bulk, here, joblogs, members, mutes, shared
 from .command import Invocation, Verbs
@@ -266,8 +266,8 @@ def failures(call: Invocation, queue: str | None, task: str | None, limit: int) 
     their retry are counted apart, of the newest 10,000 failures and of 10,000 retries.
 
     Each group has a filter that finds all of it, to show, revive or delete: 'cause:"…"', with `state:failed` or
-    `is:retrying` one part of it. "new" was first seen in the last 24 hours; "regressed" is back after a day of silence.
-    Groups that are muted come last.
+    `is:retrying` one part of it. "new" was first seen since the last deploy (see `worker_version`) or, where none is
+    known, in the last 24 hours; "regressed" is back after a day of silence. Groups that are muted come last.
     """
     found = with_storage(call.config(), lambda app: app.jobs.failures(queue=queue, task=task, limit=limit))
     groups = sorted(found.groups, key=lambda group: group.muted)
@@ -299,6 +299,10 @@ def failures(call: Invocation, queue: str | None, task: str | None, limit: int) 
             call.out.say(f"show the first group: treadle jobs find 'is:retrying {first.filter}'")
     else:
         call.out.say("no job has failed, and none waits for a retry")
+    if found.deploy is not None and not call.out.as_json:
+        count = sum(group.mark == "new" for group in groups) or "none"
+        age = max(0, round((datetime.now(UTC) - found.deploy.first_at).total_seconds()))
+        call.out.say(f"{count} new since {found.deploy.version}, deployed {duration.words(age)} ago")
     if found.capped:
         call.out.say(f"only {found.looked_at:,} jobs were looked at: the newest failures and the next retries")
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..core import duration
-from . import shared
+from . import bulk, shared
 from .command import Invocation, Verbs
 from .confirm import confirm
 from .params import DURATION
@@ -48,7 +48,7 @@ def list_(call: Invocation) -> None:
         call.out.say("no pods: start one with `treadle worker`")
     else:
         call.out.table(
-            ("pod", "state", "leader", "queues", "cpu", "rss", "lag", "host", "pid", "up", "version"),
+            ("pod", "state", "leader", "queues", "cpu", "rss", "lag", "host", "pid", "up", "version", "treadle"),
             [_row(pod, datetime.now(UTC)) for pod in found],
         )
     shared.warn(call, warnings)
@@ -59,6 +59,25 @@ def list_(call: Invocation) -> None:
 def show(call: Invocation, pod: str) -> None:
     """Show one pod with all that it says of itself."""
     _print(call, with_storage(call.config(), lambda app: app.pods.get(pod)))
+
+
+@pods.verb("deploys", "treadle pods deploys", "treadle pods deploys --json | jq .version")
+def deploys(call: Invocation) -> None:
+    """List the versions of your own code that workers have registered with, the newest first.
+
+    A worker tells it by --worker-version, TREADLE_WORKER_VERSION, treadle.toml or App(worker_version=...).
+    """
+    found = with_storage(call.config(), lambda app: app.pods.deploys())
+    if call.out.as_json:
+        for each in found:
+            call.out.data(bulk.as_json(each))
+    elif found:
+        call.out.table(
+            ("version", "first worker", "last worker"),
+            [(each.version, shared.moment(each.first_at), shared.moment(each.seen_at)) for each in found],
+        )
+    else:
+        call.out.say("no worker has told its version: start one with --worker-version, or set TREADLE_WORKER_VERSION")
 
 
 @pods.verb("quiet", "treadle pods quiet 3f9a        # before a deploy, or to look at it in peace")
@@ -173,6 +192,7 @@ def _row(pod: PodView, now: datetime) -> tuple[str, ...]:
         pod.host,
         str(pod.pid),
         duration.words(round(up)),
+        pod.worker_version,
         pod.version,
     )
 

@@ -59,6 +59,11 @@ from .params import DURATION
 @click.option("--log-level", metavar="LEVEL", help="debug, info, warning or error.")
 @click.option("--log-format", metavar="FORMAT", help="text or json.")
 @click.option("--log-jobs", is_flag=True, help="Log every start and success too; failures are logged anyway.")
+@click.option(
+    "--worker-version",
+    metavar="TEXT",
+    help="The version of your own code, for example 2026.11.3: Failures says what is new since it came.",
+)
 @click.option("--no-lead", is_flag=True, help="Never take the leader's duties.")
 @click.option("--only-services", is_flag=True, help="Serve no queue: only lead, with the leader's duties.")
 @click.option("--parent", type=int, hidden=True)
@@ -123,7 +128,8 @@ def _serve(call: Invocation, config: Config, burst: bool, web: str | None, leads
         from .web import beside
 
         beside(call, app, config, web)
-    named = config if config.worker_prefix is not None else msgspec.structs.replace(config, worker_prefix=app.name)
+    version = config.worker_version or app.worker_version
+    named = msgspec.structs.replace(config, worker_prefix=config.worker_prefix or app.name, worker_version=version)
     run_worker(
         app,
         queues={queue.name: _slots(queue, config) for queue in config.queues},
@@ -133,6 +139,7 @@ def _serve(call: Invocation, config: Config, burst: bool, web: str | None, leads
         timing=config.timing,
         limits=config.limits,
         log_jobs=config.log_jobs,
+        worker_version=version,
         loop=config.loop,
         health=None if config.health is None else address(config.health),
     )

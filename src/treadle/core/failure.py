@@ -143,15 +143,23 @@ def _back_at(own: Sequence[Sighting]) -> float | None:
 
 
 def last_deploy(deploys: Iterable[Deploy], now: float) -> Deploy | None:
-    """The version that was first seen last, if that is not too long ago for anything to be new since."""
-    newest = max(deploys, key=lambda each: each.first_at, default=None)
+    """The version that was first seen last, if that is not too long ago for anything to be new since. A first sight in
+    the future (a clock was put back) counts when its time has come: until then nothing could be new. A version that
+    comes again, as after a rollback, is not deployed anew: see docs/adr/0044."""
+    known = (each for each in deploys if each.first_at <= now)
+    newest = max(known, key=lambda each: (each.first_at, each.version), default=None)
     return newest if newest is not None and now - newest.first_at <= DEPLOY_COUNTS else None
+
+
+def new_since(deploy: Deploy | None, now: float) -> float:
+    """From when on a cause that was not seen before is new: the last deploy, or the last 24 hours."""
+    return now - DAY if deploy is None else deploy.first_at
 
 
 def mark(found: Failures, each: FailureGroup, deploy: Deploy | None, now: float) -> Mark | None:
     """`new`: first seen since the last deploy or, where none is known, in the last 24 hours. `regressed`: back, since
     then, after a silence of a day. Where older failures were not looked at, nobody can say that one is new."""
-    since = now - DAY if deploy is None else deploy.first_at
+    since = new_since(deploy, now)
     if each.back_at is not None:
         return "regressed" if each.back_at >= min(since, now - DAY) else None
     if each.first_at < since:

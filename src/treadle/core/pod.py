@@ -57,6 +57,7 @@ class PodCard(Struct, frozen=True, kw_only=True):
     can_lead: bool = True
     schedules: tuple[str, ...] = ()  # that its code declares
     about: dict[str, Descriptor] = {}  # "task NAME" or "queue NAME" → what its code says of it
+    worker_version: str = ""  # of the user's code, as the setting says; `version` is Treadle's
 
 
 class Pod(Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ from typing import Final
 from . import operation as operating
 from .audit import AuditLine
 from .counted import Counted
+from .deploy import Deploy
 from .failure import FailureGroup, Mark
 from .filter import Filter, Term, Value
 from .job import Job, State
@@ -105,18 +106,33 @@ class FailureView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeployView:
+    """A version of your own code (`worker_version`), and when workers with it registered: the first, and the last.
+
+    >>> app.pods.deploys_sync()
+    []
+    """
+
+    version: str
+    first_at: datetime
+    seen_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FailurePage:
     """The largest groups first, of the newest failures and of the next retries. `capped`: there are more than
     `looked_at`.
 
     >>> page = app.jobs.failures_sync()
-    >>> page.looked_at, page.capped
-    (1, False)
+    >>> page.looked_at, page.capped, page.deploy
+    (1, False, None)
     """
 
     groups: tuple[FailureView, ...]
     looked_at: int
     capped: bool
+    new_since: datetime  # a cause that was first seen before is not new
+    deploy: DeployView | None = None  # that this is the first sight of; None: the last 24 hours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,6 +234,10 @@ def failure_view(group: FailureGroup, mute: Mute | None = None, mark: Mark | Non
         muted_until=None if mute is None or mute.until is None else _moment(mute.until),
         muted_by=None if mute is None else mute.who,
     )
+
+
+def deploy_view(deploy: Deploy) -> DeployView:
+    return DeployView(version=deploy.version, first_at=_moment(deploy.first_at), seen_at=_moment(deploy.seen_at))
 
 
 def audit_view(line: AuditLine) -> AuditView:

@@ -200,7 +200,7 @@ class PodView:
     label: str
     host: str
     pid: int
-    version: str
+    version: str  # Treadle's
     state: str  # live, quiet, stopping, lapsed or lost
     leader: bool
     queues: dict[str, int]
@@ -209,6 +209,7 @@ class PodView:
     started_at: datetime
     beat_at: datetime
     lease_left: float
+    worker_version: str = ""  # of the user's code: the setting `worker_version`
     wish: str = "serve"  # what an operator wants of it: serve, quiet or stop
     wish_by: str | None = None
     can_lead: bool = True
@@ -405,6 +406,7 @@ def pod_view(pod: Pod) -> PodView:
         started_at=_moment(pod.started_at),
         beat_at=_moment(pod.beat_at),
         lease_left=max(0.0, pod.lease_left),
+        worker_version=pod.card.worker_version,
         wish=pod.wish,
         wish_by=pod.wish_by,
         can_lead=pod.card.can_lead,

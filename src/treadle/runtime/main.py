@@ -64,6 +64,7 @@ class Host(Protocol):
         stuck: Callable[[float], None],
         starts_anew: bool,
         log_jobs: bool | None,
+        worker_version: str | None,
     ) -> Pod: ...
 
 
@@ -77,6 +78,7 @@ def run_worker(
     timing: Timing,
     limits: Limits,
     log_jobs: bool | None = None,
+    worker_version: str | None = None,
     loop: str = "auto",
     health: tuple[str, int] | None = None,
 ) -> NoReturn:
@@ -105,6 +107,7 @@ def run_worker(
                         stuck=_leave_blocked,
                         starts_anew=True,
                         log_jobs=log_jobs,
+                        worker_version=worker_version,
                     )
                     code = await serve(make_pod, signals, burst=burst, health=server)
         except BaseException:

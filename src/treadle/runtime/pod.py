@@ -98,6 +98,7 @@ class Pod:
         limits: Limits | None = None,
         label: Callable[[str], str] | None = None,
         version: str = "",
+        worker_version: str = "",
         leads: bool = True,
         services: bool = True,
         state: Any = None,
@@ -135,6 +136,7 @@ class Pod:
         self._hooks = hooks or Hooks()
         self._make_label: Callable[[str], str] = label or str
         self.version = version
+        self.worker_version = worker_version  # of the user's code
         self.produced = Counter[tuple[str, str, str]]() if produced is None else produced  # what was enqueued here
         self.limited = Counter[str]() if limited is None else limited  # who had to wait for tokens of which limit
         self._leads = leads
@@ -446,6 +448,7 @@ class Pod:
             host=socket.gethostname(),
             pid=os.getpid(),
             version=self.version,
+            worker_version=self.worker_version,
             queues=self._queues,
             tasks=self._known,
             lease=self.timing.lease,

@@ -65,6 +65,7 @@ from .lent import AtOnce
 from .memory_answers import MemoryAnswers
 from .memory_catalog import MemoryCatalog
 from .memory_copy import MemoryCopy
+from .memory_deploys import MemoryDeploys
 from .memory_history import Kept, MemoryHistory
 from .memory_limits import MemoryLimits
 from .memory_mutes import MemoryMutes
@@ -97,6 +98,7 @@ class MemoryStorage(
     MemoryLimits,
     MemoryMutes,
     MemoryCatalog,
+    MemoryDeploys,
     MemoryHistory,
     MemoryCopy,
     MemorySchedules,
@@ -108,6 +110,7 @@ class MemoryStorage(
     def __init__(self, clock: Clock | None = None) -> None:
         MemoryLimits.__init__(self)
         MemoryMutes.__init__(self)
+        MemoryDeploys.__init__(self)
         MemorySchedules.__init__(self)
         MemoryAnswers.__init__(self)
         self._clock: Clock = clock or SystemClock()
@@ -461,6 +464,7 @@ class MemoryStorage(
             for name in card.queues:
                 self._queues.setdefault(name, Queue(name=name))
             self._see(card)
+            self._see_version(card)
         self._tell(Wake(settings=True))
 
     async def beat(

@@ -717,6 +717,30 @@ class FirstWordCounts(Sabotaged):
         super()._see(replace(card, about={key: said for key, said in card.about.items() if not self._catalog}))
 
 
+class DeployedAtEveryStart(Sabotaged):
+    caught_by = "test_a_version_keeps_its_first_sight"
+
+    def _see_version(self, card: PodCard) -> None:
+        self._deploys.pop(card.worker_version, None)
+        super()._see_version(card)
+
+
+class EveryVersionIsKept(Sabotaged):
+    caught_by = "test_of_many_versions_those_that_registered_last_are_kept"
+
+    def _see_version(self, card: PodCard) -> None:
+        before = dict(self._deploys)
+        super()._see_version(card)
+        self._deploys = before | self._deploys
+
+
+class NoVersionIsAVersion(Sabotaged):
+    caught_by = "test_a_pod_without_a_version_is_no_deploy"
+
+    def _see_version(self, card: PodCard) -> None:
+        super()._see_version(replace(card, worker_version=card.worker_version or "none"))
+
+
 @functools.cache
 def every() -> list[type[Sabotaged]]:
     """All sabotaged storages."""

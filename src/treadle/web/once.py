@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias, cast
 
 from ..ports import Storage
 
-SHARED: Final = frozenset({"catalog", "due_tasks", "facts", "get", "mutes", "pods", "queues", "schedules"})
+SHARED: Final = frozenset({"catalog", "deploys", "due_tasks", "facts", "get", "mutes", "pods", "queues", "schedules"})
 
 Asked: TypeAlias = tuple[str, tuple[Any, ...]]
 

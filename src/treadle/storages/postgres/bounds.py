@@ -1,7 +1,8 @@
 """Bounds: which values of a column the code can compute with, what is said of one beyond them, and what it becomes when
 its row must be written.
 
-The constraints of 0017_security.sql keep the most harmful of them out (all would cost every enqueue too much).
+The constraints of 0017_security.sql, and of the tables after it, keep the most harmful of them out (all would cost
+every enqueue too much).
 They are `not valid`: a row that was there before them stays, and so does one that was written while somebody had
 dropped them. It must harm nobody:
 
@@ -124,6 +125,7 @@ TABLES: Final[dict[str, dict[str, Bound]]] = {
         **dict.fromkeys(["opened_at", "expires_at", "at"], _SECONDS),
     },
     "mute": {"at": _SECONDS, "until": _SECONDS},
+    "deploy": {"version": Bound("octet_length({0}) <= 256"), "first_at": _SECONDS, "seen_at": _SECONDS},
 }
 # By what a row is found again: the columns of its key, as they stand in a `where`.
 KEYS: Final[dict[str, str]] = {
@@ -131,6 +133,7 @@ KEYS: Final[dict[str, str]] = {
     "job_error": "job_id", "schedule": "name", "fire": "name", "rate_limit": "scope", "named_lock": "name",
     "catalog": "name", "operation": "id", "audit": "id", "rollup": "queue", "reading": "pod", "event": "job_id",
     "job_progress": "job_id", "job_checkpoint": "job_id", "job_log": "job_id", "answer": "id", "mute": "cause",
+    "deploy": "version",
 }  # fmt: skip
 
 # Table, key, queue, task, what is wrong.

@@ -19,7 +19,7 @@ from msgspec import Struct
 from ...core.pod import Held, Pod, PodCard, PodStats
 from ...ports import Abandoned, Beaten, RunReport
 from ..nearest import within
-from . import bounds, catalog, insert, rows, sql
+from . import bounds, catalog, deploys, insert, rows, sql
 from .talk import BEGIN, COMMIT, Talk
 
 # now, steady, boot; None: the server's clock.
@@ -127,6 +127,7 @@ def register(card: PodCard, time: Time) -> Talk[None]:
     yield _DROP_SHARES, (card.id,)
     yield from insert.ensure([(queue, 0) for queue in card.queues])
     yield from catalog.see(card, time[0])
+    yield from deploys.see(card, time[0])
     yield COMMIT
 
 

@@ -23,7 +23,7 @@ from .connect import OLDEST
 from .sql import Schema
 from .talk import BEGIN, COMMIT, Talk
 
-OLDEST_USABLE: Final = 17
+OLDEST_USABLE: Final = 18
 """Code of this version cannot work with a schema below this one."""
 
 _LEDGER: Final = """

@@ -58,6 +58,7 @@ from .claim import Lanes, Question
 from .cluster import Time
 from .connect import Held, Target
 from .copy import Copying
+from .deploys import Deploys
 from .desk import Desk, Desks
 from .history import PostgresHistory
 from .limits import PostgresLimits
@@ -87,6 +88,7 @@ class PostgresStorage(
     PostgresLimits,
     PostgresMutes,
     Catalog,
+    Deploys,
     PostgresHistory,
     Copying,
     PostgresPods,

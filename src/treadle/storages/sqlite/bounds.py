@@ -29,6 +29,7 @@ _AMOUNT: Final = f"{_NUMBER} and {{0}} between -1e11 and 1e11"
 _SECONDS: Final = f"{_NUMBER} and {{0}} >= -62135596800 and {{0}} < 253402300800"
 _SINCE_EVER: Final = f"{_NUMBER} and {{0}} < 253402300800"
 _TEXT: Final = "typeof({0}) = 'text'"
+_VERSION: Final = "typeof({0}) = 'text' and length({0}) between 1 and 64"
 _TAGS: Final = (
     "typeof({0}) = 'text' and case when json_valid({0}) then json_type({0}) = 'array' and json_array_length({0}) <= 20 "
     "and not exists (select 1 from json_each({0}) where json_each.type <> 'text') else 0 end"
@@ -94,12 +95,14 @@ TABLES: Final[dict[str, dict[str, str]]] = {
         "waits": _FLAG,
     },
     "mute": {"at": _SECONDS, "until": _SECONDS},
+    "deploy": {"version": _VERSION, "first_at": _SECONDS, "seen_at": _SECONDS},
 }
 KEYS: Final[dict[str, str]] = {
     "job_error": "seq", "held": "key", "queue": "name", "pod": "id", "leader": "one", "fence": "one", "share": "pod",
     "schedule": "name", "fire": "name", "limit": "scope", "lock": "name", "catalog": "name", "operation": "id",
     "audit": "id", "rollup": "queue", "reading": "pod", "event": "job_id", "job_progress": "job_id",
     "job_checkpoint": "job_id", "job_log": "job_id", "answer": "id", "mute": "cause",
+    "deploy": "version",
 }  # fmt: skip
 
 # Table, key, queue, task, what is wrong.

@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 from ...core.pod import Held, Pod, PodCard, PodStats
 from ...ports import Abandoned, Beaten, Clock, RunReport
-from . import catalog, rows
+from . import catalog, deploys, rows
 from . import pods as about_pods
 from .insert import ensure_queue
 from .news import News
@@ -34,6 +34,7 @@ def register(db: Database, card: PodCard, clock: Clock, news: News) -> None:
     for name in card.queues:
         ensure_queue(db, name)
     catalog.see(db, card, now)
+    deploys.see(db, card, now)
     news.settings = True
 
 

@@ -58,6 +58,7 @@ from .answers import SQLiteAnswers
 from .catalog import Catalog
 from .connect import Synchronous
 from .copy import Copying
+from .deploys import Deploys
 from .history import SQLiteHistory
 from .limits import SQLiteLimits
 from .locks import PodLocks
@@ -75,8 +76,8 @@ T = TypeVar("T")
 
 
 class SQLiteStorage(
-    Copying, SQLiteLimits, SQLiteMutes, PodVerbs, Catalog, SQLiteHistory, Operating, SQLiteSchedules, SQLiteReports,
-    SQLiteAnswers,
+    Copying, SQLiteLimits, SQLiteMutes, PodVerbs, Catalog, Deploys, SQLiteHistory, Operating, SQLiteSchedules,
+    SQLiteReports, SQLiteAnswers,
 ):  # fmt: skip
     """Jobs in one SQLite file. Safe for several threads, event loops and processes of one host at once.
 

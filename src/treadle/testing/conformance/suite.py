@@ -16,6 +16,7 @@ from .clocks import Time
 from .cluster import Beat, Leadership, Pods
 from .concurrency import Concurrency, Sharing
 from .copying import Copying
+from .deploys import Deploys, DeploysElsewhere
 from .finish import Finish, FollowUps, Meta
 from .history import Forgetting, Rollups, Timelines
 from .insert import Insert
@@ -104,6 +105,8 @@ class Suite(
     Aging,
     LaneOrder,
     Catalogue,
+    Deploys,
+    DeploysElsewhere,
     HeardElsewhere,
     Counts,
     Limits,

@@ -3,12 +3,13 @@ that wait for their retry."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
 from ...core.mute import LONGEST_CAUSE
-from ...core.records import FailureView
+from ...core.records import DeployView, FailureView
 from ..plain import plain
 from ..problem import Problem
 from ..routing import Call, Routes
@@ -31,6 +32,10 @@ class Failures(Struct, kw_only=True):
     items: list[FailureView]
     looked_at: int
     capped: bool
+    new_since: Annotated[
+        datetime, Meta(description="From when on a cause is new: the last deploy's first sight, or 24 hours ago.")
+    ]
+    deploy: Annotated[DeployView | None, Meta(description="The last deploy, if it is at most 7 days ago.")]
 
 
 class Unmute(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -57,7 +62,13 @@ async def failures(call: Call[FailureQuery, None]) -> Any:
         key, lambda: call.app.jobs.failures(queue=query.queue, task=query.task, limit=query.limit)
     )
     groups = [_seen(call, plain(each)) for each in found.groups]
-    return {"items": groups, "looked_at": found.looked_at, "capped": found.capped}
+    return {
+        "items": groups,
+        "looked_at": found.looked_at,
+        "capped": found.capped,
+        "new_since": plain(found.new_since),
+        "deploy": plain(found.deploy),
+    }
 
 
 @routes.api("GET", "/failures/{cause}", action="see", answer=FailureView)

@@ -6,7 +6,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
+from ...core.records import DeployView
 from ...core.view import PodView
+from ..plain import plain
 from ..routing import Call, Routes
 from .shapes import PageQuery, listed
 
@@ -16,6 +18,10 @@ routes = Routes()
 class Pods(Struct, kw_only=True):
     items: list[PodView]
     next: str | None
+
+
+class Deploys(Struct, kw_only=True):
+    items: list[DeployView]
 
 
 class Stacks(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -32,6 +38,13 @@ class Stacked(Struct):
 async def pods(call: Call[PageQuery, None]) -> Any:
     """All pods, the lapsed and the lost among them."""
     return listed(await call.app.pods.list(), lambda each: each.id, call.query)
+
+
+@routes.api("GET", "/deploys", action="see", answer=Deploys)
+async def deploys(call: Call[None, None]) -> Any:
+    """Versions of the user's code (`worker_version`) that workers have registered with, at most 100: the one that was
+    first seen last before the others."""
+    return {"items": [plain(each) for each in await call.app.pods.deploys()]}
 
 
 @routes.api("GET", "/pods/{id}", action="see", answer=PodView)

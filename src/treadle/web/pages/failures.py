@@ -58,6 +58,8 @@ async def failures(call: Call[Of, None]) -> Response:
         muted=[(each, _over_a_day(pairs, each.task)) for each in groups if each.muted],
         failed=sum(each.failed for each in groups),
         retrying=sum(each.retrying for each in groups),
+        fresh=sum(each.mark == "new" for each in groups),
+        deploy=found.deploy,
         most=max((each.count for each in groups), default=1),
         looked_at=found.looked_at,
         capped=found.capped,

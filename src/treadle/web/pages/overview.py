@@ -82,6 +82,7 @@ async def overview(call: Call[Range, None]) -> Response:
         failures=[
             replace(group, message=call.web.redact.text(group.message)) for group in failures.groups if not group.muted
         ][:MOST_CAUSES],
+        deploy=failures.deploy,
         live_pods=sum(pod.live for pod in pods),
         has_any=any(getattr(queue, state) for queue in queues for state in STATES),
         ways=("treadle queues list", f"treadle stats --since {asked}", "treadle doctor"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -13,9 +12,9 @@ from starlette.responses import Response
 
 from ...core.compare import Against
 from ...core.heat import Band, Heat
+from ...core.records import DeployView
 from ...core.rollup import BAD
 from ...core.series import PairSeries
-from ...core.view import PodView
 from ..routing import Call, Routes
 from . import charts, compared, words
 from .frame import render
@@ -150,21 +149,26 @@ class Cell(Struct):
 
 
 class Mark(Struct):
+    """A deploy. Where many are close together, some have a line and no label."""
+
     x: float
-    version: str
+    title: str
+    label: str = ""
+    left: bool = False  # the label stands on the left of the line, or it would be cut off
 
 
 WIDTH, HEIGHT, LEFT = 720.0, 220.0, 56.0
+LABEL, LONGEST_LABEL = 90.0, 14  # how wide a label of so many characters is
 
 
 @routes.page("GET", "/performance/task", action="see", query=Of)
 async def task(call: Call[Of, None]) -> Response:
     """One task: percentiles, a histogram, a heat map with deploy marks."""
     asked = call.query
-    series, heat, pods, known, failures = await asyncio.gather(
+    series, heat, deploys, known, failures = await asyncio.gather(
         call.app.history.series(task=asked.task, queue=asked.queue, since=asked.range),
         call.app.history.heat(task=asked.task, queue=asked.queue, since=asked.range),
-        call.app.pods.list(),
+        call.app.pods.deploys(),
         call.app.catalog.task(asked.task),
         call.app.jobs.failures(task=asked.task, limit=5),
     )
@@ -187,9 +191,10 @@ async def task(call: Call[Of, None]) -> Response:
         size=cell_size(heat),
         bands=_labels(heat),
         hours=_hours(heat),
-        marks=_marks(heat, pods),
+        marks=_marks(heat, deploys),
         histogram=[(band, round(120 * band.count / tall, 1)) for band in heat.histogram],
         failures=failures.groups,
+        deploy=failures.deploy,
     )
 
 
@@ -236,20 +241,28 @@ def _hours(heat: Heat) -> list[tuple[float, str]]:
     ]
 
 
-def _marks(heat: Heat, pods: Sequence[PodView]) -> list[Mark]:
-    """Where the first pod of each version started: a deploy."""
+def _marks(heat: Heat, deploys: Sequence[DeployView]) -> list[Mark]:
+    """Where the first worker of each version registered."""
     if not heat.moments:
         return []
-    starts: dict[str, datetime] = {}
-    for pod in pods:
-        starts[pod.version] = min(starts.get(pod.version, pod.started_at), pod.started_at)
     wide, _ = _size(heat)
     first = heat.moments[0]
-    marks = [
-        Mark(round(LEFT + (at - first).total_seconds() / heat.step * wide, 2), version)
-        for version, at in starts.items()
-    ]
-    return [mark for mark in marks if LEFT <= mark.x <= WIDTH]
+    marks: list[Mark] = []
+    labelled = 0.0  # where the last label ends
+    for each in sorted(deploys, key=lambda each: each.first_at):
+        x = round(LEFT + (each.first_at - first).total_seconds() / heat.step * wide, 2)
+        if not LEFT <= x <= WIDTH:
+            continue
+        mark = Mark(x, f"{each.version}, deployed {each.first_at:%m-%d %H:%M}", left=x > WIDTH - LABEL)
+        starts = x - LABEL if mark.left else x
+        if starts >= labelled:
+            mark.label, labelled = _short(each.version), starts + LABEL
+        marks.append(mark)
+    return marks
+
+
+def _short(version: str) -> str:
+    return version if len(version) <= LONGEST_LABEL else f"{version[: LONGEST_LABEL - 1]}…"
 
 
 def cell_size(heat: Heat) -> tuple[float, float]:

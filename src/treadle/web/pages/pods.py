@@ -48,7 +48,7 @@ async def pods(call: Call[Asked, None]) -> Response:
     """All pods, the lost ones among them until upkeep forgets them."""
     now = datetime.now(UTC)
     found = sorted(await call.app.pods.list(), key=lambda pod: (not pod.live, pod.label))
-    shown = listed(call, found, lambda pod: f"{pod.label} {pod.host} {pod.id}")
+    shown = listed(call, found, lambda pod: f"{pod.label} {pod.host} {pod.id} {pod.worker_version}")
     return await render(
         call,
         "pods.html",

@@ -74,7 +74,8 @@ grant select, insert, update, delete on
     treadle.job, treadle.job_history, treadle.job_error, treadle.held, treadle.queue, treadle.lane, treadle.pod,
     treadle.leader, treadle.run, treadle.share, treadle.catalog,
     treadle.rate_limit, treadle.named_lock, treadle.schedule, treadle.fire, treadle.rollup, treadle.reading, treadle.event,
-    treadle.operation, treadle.job_progress, treadle.job_checkpoint, treadle.job_log, treadle.answer, treadle.mute
+    treadle.operation, treadle.job_progress, treadle.job_checkpoint, treadle.job_log, treadle.answer, treadle.mute,
+    treadle.deploy
 to treadle_worker;
 
 -- Lines are added; those of 90 days go by prune_audit_1.
@@ -102,7 +103,7 @@ grant select on
     treadle.viewer_job_log, treadle.viewer_answer, treadle.viewer_schedule, treadle.viewer_pod,
     treadle.held, treadle.queue, treadle.lane, treadle.leader, treadle.run, treadle.share, treadle.catalog,
     treadle.rate_limit, treadle.named_lock, treadle.fire, treadle.rollup, treadle.reading, treadle.event,
-    treadle.operation, treadle.audit, treadle.mute
+    treadle.operation, treadle.audit, treadle.mute, treadle.deploy
 to treadle_viewer;
 
 grant execute on function treadle.without_1, treadle.plans_1 to treadle_viewer;
