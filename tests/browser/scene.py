@@ -135,9 +135,11 @@ async def living(app: App, minutes: int = 25 * 60) -> AsyncGenerator[Scene]:
         slots = {"mail": 10, "billing": 4, "images": 4, "reports": 2, "webhooks": 4, "search": 1}
         # The report never ends: it is given back as soon as the scene is over.
         timing = replace(Timing(), grace=0.1, cancel_grace=0.1)
-        await stack.enter_async_context(app.worker(queues=slots, label="web1-7f3a", timing=timing))
+        # In the middle of a deploy: one worker has the new code.
+        old, new = "2026.11.2", "2026.11.3"
+        await stack.enter_async_context(app.worker(queues=slots, label="web1-7f3a", timing=timing, worker_version=old))
         others = {"mail": 10, "images": 4}
-        await stack.enter_async_context(app.worker(queues=others, label="web2-9c01", timing=timing))
+        await stack.enter_async_context(app.worker(queues=others, label="web2-9c01", timing=timing, worker_version=new))
         scene = await fill(app, minutes=minutes)
         until = datetime.now(UTC) + timedelta(seconds=20)
         served = "queue:mail,billing,images,webhooks,search"

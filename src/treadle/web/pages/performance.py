@@ -248,15 +248,15 @@ def _marks(heat: Heat, deploys: Sequence[DeployView]) -> list[Mark]:
     wide, _ = _size(heat)
     first = heat.moments[0]
     marks: list[Mark] = []
-    labelled = 0.0  # where the last label ends
-    for each in sorted(deploys, key=lambda each: each.first_at):
+    free = WIDTH + LABEL  # up to where no label stands yet: the newest deploy has its own first
+    for each in sorted(deploys, key=lambda each: each.first_at, reverse=True):
         x = round(LEFT + (each.first_at - first).total_seconds() / heat.step * wide, 2)
         if not LEFT <= x <= WIDTH:
             continue
         mark = Mark(x, f"{each.version}, deployed {each.first_at:%m-%d %H:%M}", left=x > WIDTH - LABEL)
         starts = x - LABEL if mark.left else x
-        if starts >= labelled:
-            mark.label, labelled = _short(each.version), starts + LABEL
+        if starts + LABEL <= free:
+            mark.label, free = _short(each.version), starts
         marks.append(mark)
     return marks
 
