@@ -45,6 +45,7 @@ class Deploys(Cases):
     async def test_a_pod_without_a_version_is_no_deploy(self, storage: Storage) -> None:
         await a_live_pod(storage)
         assert list(await storage.deploys()) == []
+        assert await _rows(storage) in (None, 0)
 
     async def test_a_version_outlives_its_pods(self, storage: Storage, clock: FakeClock) -> None:
         pod = a_pod(worker_version="v1")
@@ -77,8 +78,7 @@ class Deploys(Cases):
         assert {"v000", "v003", f"v{KEPT:03}", f"v{KEPT + 1:03}"} <= found.keys()
         assert not {"v001", "v002"} & found.keys()
         assert near(found["v000"].first_at, began)
-        if "deploy" in storage.kinds():  # the rows themselves, not only those that are told
-            assert len((await storage.dump("deploy", limit=2 * KEPT)).records) == KEPT
+        assert await _rows(storage) in (None, KEPT)
 
 
 class DeploysElsewhere(Sharing):
@@ -90,3 +90,10 @@ class DeploysElsewhere(Sharing):
             assert [each.version for each in await other.deploys()] == ["v1"]
 
         await self.both(storage, clock, use)
+
+
+async def _rows(storage: Storage) -> int | None:
+    """How many rows there are, told or not; None of a storage that does not say."""
+    if "deploy" not in storage.kinds():
+        return None
+    return len((await storage.dump("deploy", limit=2 * KEPT)).records)
