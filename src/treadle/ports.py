@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # everybody loads the ports: what a storage keeps is loaded b
     from .core.answer import Answer, Given, NewAnswer, Settled
     from .core.audit import AuditLine
     from .core.balance import Share
+    from .core.blocker import Blocker
     from .core.catalog import Entry
     from .core.deploy import Deploy
     from .core.event import Event
@@ -739,6 +740,12 @@ class Storage(Protocol):
         ...
 
     async def vitals(self) -> Vitals: ...
+
+    async def blockers(self) -> Sequence[Blocker]:
+        """Who else holds a lock that calls wait for now, as far as this login may see. Asked after a call was not
+        answered in time; answers within two seconds or so whatever is locked, needs no `open`, raises nothing: where it
+        cannot be told, the answer is empty."""
+        ...
 
     async def is_writable(self) -> bool:
         """Whether anything can be written now. Not if it was opened for reading; nor, if it was opened so that it finds

@@ -330,7 +330,7 @@ async def look_everywhere(storage: Storage, ids: list[str]) -> None:
         await storage.count(filter)
     assert {job.id for job in await storage.get(ids)} == {*ids}
     for verb in ("queues", "pods", "facts", "failures", "operations", "audit", "due_tasks", "schedules", "limits",
-                 "locks", "catalog", "deploys", "mutes", "vitals", "sweep", "sweep_locks"):  # fmt: skip
+                 "locks", "catalog", "deploys", "mutes", "vitals", "blockers", "sweep", "sweep_locks"):  # fmt: skip
         await getattr(storage, verb)()
     await storage.abandoned(100, 1.0)
     await storage.waits_over(100)

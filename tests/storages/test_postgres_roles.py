@@ -325,6 +325,7 @@ TABLE: Final[dict[str, tuple[frozenset[str], Sample]]] = {
     "timeline": (LOOKS, lambda it, scene: it.timeline(scene.job.id)),
     "logs": (LOOKS, lambda it, scene: it.logs(scene.job.id)),
     "vitals": (EVERYBODY, lambda it, _: it.vitals()),
+    "blockers": (EVERYBODY, lambda it, _: it.blockers()),
     "facts": (EVERYBODY, lambda it, _: it.facts()),
     # A copy needs all that there is, and so does a run that goes on from its checkpoint.
     "dump": (WORKER, lambda it, _: it.dump("job")),

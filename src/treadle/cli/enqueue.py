@@ -76,7 +76,9 @@ def enqueue(
         except (TypeError, ValueError) as error:  # arguments or options that do not fit
             raise click.UsageError(str(error)) from error
 
-    asyncio.run(_enqueue(call, app, ask, remark, wait or timeout_wait is not None, timeout_wait))
+    waits = wait or timeout_wait is not None
+    work = _enqueue(call, app, ask, remark, waits, timeout_wait)
+    asyncio.run(target.naming_blockers(work, lambda: app.storage))
 
 
 def _rule(

@@ -26,6 +26,7 @@ from ..core.errors import (
     SchemaTooNew,
     SchemaTooOld,
     StorageDenied,
+    StorageTimeout,
     StorageUnavailable,
     TreadleError,
     UnknownLimit,
@@ -44,6 +45,11 @@ UNSIGNED: Final = 75
 REFUSED: Final = 78
 INTERRUPTED: Final = 130
 
+
+class Locked(StorageTimeout):
+    """A call was not answered in time, and the message names the session that holds the lock."""
+
+
 # The first that fits; a remedy is added only where the message itself cannot know it.
 _CODES: Final[tuple[tuple[type[TreadleError], int, str], ...]] = (
     (FilterError, USAGE, "`treadle jobs find --help` shows the language"),
@@ -59,6 +65,7 @@ _CODES: Final[tuple[tuple[type[TreadleError], int, str], ...]] = (
     (SchemaTooOld, REFUSED, ""),
     (SchemaTooNew, REFUSED, ""),
     (StorageDenied, REFUSED, ""),
+    (Locked, UNREACHABLE, ""),
     (StorageUnavailable, UNREACHABLE, "`treadle doctor` looks closer"),
 )
 

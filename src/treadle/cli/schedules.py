@@ -193,7 +193,7 @@ def _make(
     _confirm(call, config, f"{act} schedule {name}", yes, env)
     if created := target.creation(app.url):
         call.out.say(created)
-    _say(call, asyncio.run(work()), _added)
+    _say(call, asyncio.run(target.naming_blockers(work(), lambda: app.storage)), _added)
 
 
 @schedules.verb(

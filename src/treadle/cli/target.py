@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from ..config import Config, masked
 from ..core import names
-from ..core.errors import ConfigError, MissingExtra, StorageUnavailable
+from ..core.blocker import sentence
+from ..core.errors import ConfigError, MissingExtra, StorageTimeout, StorageUnavailable
+from .errors import Locked
 
 if TYPE_CHECKING:
     from ..app import App
@@ -47,7 +49,7 @@ def with_storage(config: Config, work: Callable[[App], Awaitable[T]], *, create:
         async with App(url) as app:
             return await work(app)
 
-    return asyncio.run(run())
+    return asyncio.run(naming_blockers(run(), lambda: App(url).storage))
 
 
 def with_app(config: Config, work: Callable[[App], Awaitable[T]]) -> T:
@@ -59,7 +61,7 @@ def with_app(config: Config, work: Callable[[App], Awaitable[T]]) -> T:
         async with app:
             return await work(app)
 
-    return asyncio.run(run())
+    return asyncio.run(naming_blockers(run(), lambda: app.storage))
 
 
 def with_any_schema(config: Config, work: Callable[[Storage], Awaitable[T]], *, create: bool = False) -> T:
@@ -78,7 +80,17 @@ def with_any_schema(config: Config, work: Callable[[Storage], Awaitable[T]], *, 
         finally:
             await storage.close()
 
-    return asyncio.run(run())
+    return asyncio.run(naming_blockers(run(), lambda: App(url).storage))
+
+
+async def naming_blockers(work: Awaitable[T], storage: Callable[[], Storage]) -> T:
+    """The work's answer. If the storage does not answer in time because it is locked, the error names who locks it."""
+    try:
+        return await work
+    except StorageTimeout as error:
+        if said := sentence(await storage().blockers()):
+            raise Locked(f"{said} ({error})") from error
+        raise
 
 
 def url_of(config: Config) -> str:

@@ -69,9 +69,10 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from ..core import demand, lifecycle
+from ..core import blocker, demand, lifecycle
 from ..core import pace as pacing
 from ..core.backoff import Retry
+from ..core.errors import StorageTimeout
 from ..core.job import Change, ErrorEntry, Job
 from ..core.outcome import Interrupted, Outcome, Raised
 from ..core.payload import LONGEST_WARNING, NOT_KEPT
@@ -146,6 +147,7 @@ class Turner:
         self._asked: list[Want] = []  # what those ask for
         self._turns = 0  # under way
         self._relief: asyncio.Task[None] | None = None  # takes the second turns
+        self._asking: asyncio.Task[None] | None = None  # who locks the storage, for the log
         self._given_back: set[tuple[str, str]] = set()  # (job id, token) of claims on their way back, never started
         self._hungry = set(roster.queues)  # queues that may have work for us
         self._plenty: set[str] = set()  # queues that gave all that they were last asked for
@@ -295,9 +297,10 @@ class Turner:
                     await asyncio.sleep(gather)
                 self._arm(await self._guarded_turn())
         finally:
-            if self._relief is not None:
-                self._relief.cancel()
-                await asyncio.wait([self._relief])
+            for task in (self._relief, self._asking):
+                if task is not None:
+                    task.cancel()
+                    await asyncio.wait([task])
 
     def _gathering(self) -> float:
         """How long the next turn should wait for company."""
@@ -583,6 +586,8 @@ class Turner:
         if trouble is not None:
             if not self._pause:
                 log.warning("storage trouble; what has ended is kept and sent again: %s", trouble)
+                if isinstance(trouble, StorageTimeout) and self._storage.capabilities.shared:
+                    self._asking = self._loop.create_task(self._name_blockers())
             self._pause = min(LONGEST_PAUSE, self._pause * 2 or FIRST_PAUSE)
             self.counts["errors"] += 1
             self._nudged.set()
@@ -590,6 +595,12 @@ class Turner:
             log.warning("the storage answers again")
             self._pause = 0.0
             self.wake()
+
+    async def _name_blockers(self) -> None:
+        """Beside the turns: the log names the session that holds the lock, where there is one."""
+        found = await _caught(self._storage.blockers())
+        if not isinstance(found, BaseException) and (said := blocker.sentence(found)):
+            log.warning("the storage is locked: %s", said)
 
     async def _wait_out_trouble(self) -> None:
         # A pod that is leaving has no time for long pauses.

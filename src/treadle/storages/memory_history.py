@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
+from ..core.blocker import Blocker
 from ..core.event import MOST_LINES, Event
 from ..core.reading import Reading
 from ..core.rollup import RESOLUTION_OF, Rollup, What
@@ -115,6 +116,9 @@ class MemoryHistory:
 
     async def vitals(self) -> Vitals:
         return Vitals()
+
+    async def blockers(self) -> Sequence[Blocker]:
+        return ()
 
     async def is_writable(self) -> bool:
         return True

@@ -28,7 +28,7 @@ from starlette.types import Receive, Scope, Send
 
 from ..core import log_path
 from ..core.address import group_of
-from ..core.errors import ConfigError
+from ..core.errors import ConfigError, StorageTimeout
 from ..core.outcome_log import Line
 from ..core.share import Shares
 from ..core.text import visible
@@ -37,8 +37,9 @@ from ..runtime.services.surveyor import Survey, Surveyor
 from . import body as bodies
 from . import once, seals
 from .access import LOOPBACK, NOBODY, SAFE, Access, Authenticate, Gate, everybody
+from .blocking import Blocking
 from .plain import JSON, plain
-from .problem import INTERNAL, TOO_LONG, Problem, away, problem_of
+from .problem import INTERNAL, TOO_LONG, Problem, away, locked, problem_of
 from .pulse import Pulse
 from .routing import BASE, Call, Route, Table, decode_form, decode_json, decode_query, url_of
 from .standing import Standing
@@ -94,6 +95,7 @@ class Dashboard:
         self.counts = Counts(self.reads)
         self.hub = Hub(self.reads)
         self.attending = Attending(self)
+        self._blocking = Blocking(app)
         self.started = time.monotonic()
         self.health: Any = None  # of the pod in the same process, if there is one
         self.extra: tuple[Route, ...] = tuple(getattr(access, "routes", ()))
@@ -243,8 +245,14 @@ class Dashboard:
                 with once.remembering() if reads and not route.is_stream else contextlib.nullcontext():
                     found = await route.function(call)
         except TimeoutError:
+            if said := await self._blocking.said(reads=True):
+                raise locked(said) from None
             # A storage that is away is tried for as long: then it is not the question that was too wide.
             raise (Problem("unavailable", TOO_LONG) if self.pulse.is_ready else away()) from None
+        except StorageTimeout as error:
+            if said := await self._blocking.said(reads=reads):
+                raise locked(said) from error
+            raise
         if not reads:
             log.info(
                 "request %s: %s (%s) %s %s",

@@ -82,6 +82,11 @@ def away() -> Problem:
     return Problem("unavailable", AWAY, fields={"storage": "away"})
 
 
+def locked(said: str) -> Problem:
+    """The storage answers, and somebody's lock keeps our calls waiting: `said` names the holder."""
+    return Problem("unavailable", said, fields={"storage": "locked"})
+
+
 def problem_of(error: Exception) -> Problem:
     """The Problem that an error of the client is."""
     match error:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, Final, TypeVar
 
+from ...core.blocker import Blocker
 from ...core.errors import StorageDenied, StorageTimeout, StorageUnavailable
 from ...core.filter import Filter
 from ...core.job import Change, Job, NewJob, QueueChange, State
@@ -36,6 +37,7 @@ from ...ports import (
 )
 from . import (
     apply,
+    blockers,
     borrow,
     claim,
     cluster,
@@ -496,6 +498,15 @@ class PostgresStorage(
         return await self._read(
             lambda: facts.facts(self._schema, self._target.pooled is True, self.signals_work, self._sight)
         )
+
+    async def blockers(self) -> Sequence[Blocker]:
+        line = Line(self._target, self._schema, blockers.DEADLINE)
+        try:
+            return await line.run(lambda: blockers.blockers(self.schema_name), repeat=False)
+        except (StorageUnavailable, BadValue):
+            return ()
+        finally:
+            await line.close()
 
     async def is_writable(self) -> bool:
         return await self._read(migrations.is_writable) and await self._look_up_rights()

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Final, TypeVar
 
+from ...core.blocker import Blocker
 from ...core.errors import ReadOnly, StorageUnavailable
 from ...core.filter import Filter
 from ...core.job import Change, Job, NewJob, QueueChange, State
@@ -39,6 +40,7 @@ from ..lent import AtOnce
 from . import (
     apply,
     backup,
+    blockers,
     borrow,
     claim,
     cluster,
@@ -326,6 +328,10 @@ class SQLiteStorage(
         if writer is None:
             raise ReadOnly(f"{self.path} is opened for reading only")
         return writer
+
+    async def blockers(self) -> Sequence[Blocker]:
+        # Neither the writer nor a reader is asked: both may be what stands still.
+        return await threads.run(lambda: blockers.blockers(self.path))
 
     async def is_writable(self) -> bool:
         return self._check().writer is not None

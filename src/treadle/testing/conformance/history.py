@@ -106,6 +106,10 @@ class Rollups(Cases):
         await storage.roll_up([deeper])
         assert list(await storage.readings(MINUTE, 0.0, pod=FLEET)) == [deeper]
 
+    async def test_where_nothing_is_locked_nobody_blocks(self, storage: Storage) -> None:
+        await put(storage)
+        assert list(await storage.blockers()) == []
+
     async def test_vitals_are_numbers_or_unknown(self, storage: Storage) -> None:
         vitals = await storage.vitals()
         for value in (vitals.bytes, vitals.wal_bytes, vitals.connections, vitals.disk_free):

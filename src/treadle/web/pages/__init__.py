@@ -20,9 +20,11 @@ TITLES = {
     "not_found": "Not found",
     "conflict": "Too late",
     "validation": "That does not fit",
-    "unavailable": "The storage cannot be reached",
+    "unavailable": "This took too long",
     "internal": "Something went wrong",
 }
+
+STORAGE_TITLES = {"away": "The storage cannot be reached", "locked": "The storage is locked"}
 
 
 async def problem(web: Dashboard, request: Request, found: Problem) -> Response:
@@ -42,7 +44,7 @@ async def problem(web: Dashboard, request: Request, found: Problem) -> Response:
         "problem.html",
         part=False,
         status=found.status,
-        title=TITLES.get(found.kind, "Refused"),
+        title=STORAGE_TITLES.get(found.fields.get("storage", "")) or TITLES.get(found.kind, "Refused"),
         problem=found,
         request_id=state["request_id"],
     )
