@@ -186,7 +186,7 @@ def test_explain_says_why_and_what_to_do(treadle: Treadle, store: Store) -> None
         "also: no worker is running",
         "  try: treadle worker --queues mail",
     ]
-    assert ran.err == "it will not run unless somebody acts\n"
+    assert ran.err == "needs action: it will not run by itself\n"
     (found,) = treadle("jobs", "explain", id, "--json").objects
     assert found["blocked"] is True
     assert [cause["code"] for cause in found["causes"]] == ["paused", "no-pods"]

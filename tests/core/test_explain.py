@@ -133,6 +133,52 @@ def test_full_slots_say_with_what() -> None:
     assert found.summary == "ready: all 3 slots of queue mail in 2 workers are taken (big ×2, send ×1)"
 
 
+def full(*ages: float | None, **fields: Any) -> dict[str, Any]:
+    """Both slots of the only worker are taken, by runs of these ages."""
+    running = [
+        a_job(id=str(n), pod="web-1", state=State.RUNNING, started_at=None if age is None else NOW - age)
+        for n, age in enumerate(ages)
+    ]
+    return {"running": running, "running_count": len(running), **fields}
+
+
+FOR_HOURS = a_job(run_at=NOW - 7_200)
+FIVE = Queue(name="mail", max_workers=2)
+
+
+@pytest.mark.parametrize(
+    ("job", "fields", "code", "blocked"),
+    [
+        # Full slots are normal under load.
+        (a_job(run_at=NOW - 9), full(9.0, 3.0), "slots-full", False),
+        (a_job(run_at=NOW - 9), full(7_200.0, 7_200.0), "slots-full", False),  # it has waited for seconds only
+        (FOR_HOURS, full(7_200.0, 9.0), "slots-full", False),  # one has begun lately: another has ended
+        (FOR_HOURS, full(301.0, 300.0), "slots-full", True),
+        (FOR_HOURS, full(None, None), "slots-full", False),  # nobody knows since when
+        (FOR_HOURS, full(7_200.0, 9.0, queue=FIVE), "max-workers", False),
+        (FOR_HOURS, full(7_200.0, 400.0, queue=FIVE), "max-workers", True),
+        (a_job(run_at=NOW - 60), {}, "unexplained", False),
+        (FOR_HOURS, {}, "unexplained", True),
+        # What only time or a person ends.
+        (a_job(), {"queue": Queue(name="mail", paused=True)}, "paused", True),
+        (FOR_HOURS, {"queue": Queue(name="mail", paused=True, paused_until=NOW + 9)}, "paused", False),
+        (FOR_HOURS, {"queue": Queue(name="mail", cool_until=NOW + 9)}, "cooling", False),
+        (a_job(), {"queue": Queue(name="mail", max_workers=0)}, "no-workers-allowed", True),
+        (a_job(), {"pods": []}, "no-pods", True),
+        (a_job(), {"pods": [a_pod(queues={"other": 1})]}, "unserved", True),
+        (a_job(), {"pods": [a_pod(tasks=())]}, "unknown-task", True),
+        (a_job(), {"pods": [a_pod(wish="quiet")]}, "quiet", True),
+        (FOR_HOURS, {"ahead": 9}, "behind", False),
+        (FOR_HOURS, {"queue": Queue(name="mail", rate=0.1), "next_token": 9.0}, "rate", False),
+    ],
+)
+def test_a_job_needs_action_where_time_alone_does_not_help(
+    job: Job, fields: dict[str, Any], code: str, blocked: bool
+) -> None:
+    found = told(job, **fields)
+    assert (codes(found)[0], found.blocked) == (code, blocked)
+
+
 def test_slots_of_a_worker_that_could_not_run_it_are_nobodys_concern() -> None:
     """Its runs fill the queue, but not the places where this job could run; nor do free slots of a quiet one help."""
     running = [a_job(id=str(n), pod="old", state=State.RUNNING) for n in range(3)]

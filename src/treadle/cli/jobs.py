@@ -145,7 +145,7 @@ def explain(call: Invocation, id: str) -> None:
         if cause.remedy:
             call.out.line(f"  try: {visible_lines(cause.remedy)}")
     if found.blocked:
-        call.out.say("it will not run unless somebody acts")
+        call.out.say("needs action: it will not run by itself")
 
 
 @jobs.verb(

@@ -29,6 +29,12 @@ _NAMED: Final = 5
 _MOST_TEXT: Final = 300
 OWN_QUEUE: Final = "own-queue"
 _NO_SLOT: Final = frozenset({"slots-full", "max-workers"})
+# Of these time alone is no cure. Slots that are full are normal under load; they need an act only where nothing moves.
+_NEEDS_ACTION: Final = frozenset(
+    {"paused", "no-workers-allowed", "no-pods", "unserved", "unknown-task", "quiet", "executor-down", OWN_QUEUE}
+)
+_NEEDS_ACTION_LATER: Final = _NO_SLOT | {"unexplained"}
+STANDS_STILL: Final = 300.0
 
 
 class Cause(Struct, frozen=True, kw_only=True):
@@ -41,7 +47,8 @@ class Cause(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """The answer: one line, and what is behind it. `blocked`: somebody must act, or it will not run."""
+    """The answer: one line, and what is behind it. `blocked`: it needs action, and time alone will not
+    help."""
 
     id: str
     state: State
@@ -94,7 +101,23 @@ def explain(evidence: Evidence) -> Explanation:
             causes = (*_gate(evidence), *_served(evidence), *_own_queue(evidence, full), *full, *_order(evidence))
             if not causes:
                 causes = (_soon(job, now),)
-            return _answer(job, causes, blocked=any(cause.remedy and cause.until is None for cause in causes))
+            return _answer(job, causes, blocked=any(_needs_action(cause, evidence) for cause in causes))
+
+
+def _needs_action(cause: Cause, evidence: Evidence) -> bool:
+    if cause.code in _NEEDS_ACTION_LATER:
+        return _stands_still(cause, evidence)
+    return cause.code in _NEEDS_ACTION and cause.until is None
+
+
+def _stands_still(cause: Cause, evidence: Evidence) -> bool:
+    """Whether it has waited for minutes, and for as long no run of its queue has begun: a slot that becomes free is
+    given to a job at once."""
+    since = evidence.now - STANDS_STILL
+    if evidence.job.run_at > since:
+        return False
+    begun = [job.started_at for job in evidence.running if job.started_at is not None]
+    return cause.code not in _NO_SLOT or (bool(begun) and max(begun) <= since)
 
 
 def in_a_line(evidence: Evidence) -> str:

@@ -245,7 +245,7 @@ class CauseView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplanationView:
-    """Why a job is not running, or where it is. `blocked`: it will not run unless somebody acts."""
+    """Why a job is not running, or where it is. `blocked`: it needs action, and time alone will not help."""
 
     id: str
     state: str
