@@ -67,6 +67,7 @@ STORAGE_MEANINGS: Final[Mapping[str, str]] = {
     "fsync": "whether the server keeps what it has confirmed",
     "synchronous-commit": "whether a commit waits for the disk",
     "old-snapshot": "an old transaction that keeps finished rows from being removed",
+    "slow-claims": "claims walk over rows that an old transaction keeps from being removed",
     "table-*": "how many dead rows a table has",
     "role": "what the database permits this login to read",
     "claim-plan": "whether claims are served by their index",

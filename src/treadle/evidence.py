@@ -78,4 +78,4 @@ async def _slow_claims(storage: Storage, job: Job, now: float) -> str:
     if now - job.run_at <= _WORRY:
         return ""
     facts = await storage.facts()
-    return next((fact.text for fact in facts if fact.code == "old-snapshot" and fact.level != "ok"), "")
+    return next((fact.text for fact in facts if fact.code == "slow-claims" and fact.level != "ok"), "")

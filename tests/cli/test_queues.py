@@ -62,7 +62,7 @@ def test_pause_keeps_who_why_and_until_when(treadle: Treadle, store: Store) -> N
     mail = treadle("queues", "show", "mail", "--json").object
     assert (mail["paused"], mail["pause_reason"], mail["paused_by"]) == (True, "provider down", getpass.getuser())
     told = f"paused until 2100-01-01 00:00:00Z by {getpass.getuser()}: provider down"
-    assert treadle("queues", "list").lines[1].endswith(told)
+    assert treadle("queues", "list").lines[1].endswith(f"{told}; not served")
     assert treadle("queues", "resume", "mail").lines == ["mail  resumed"]
     mail = treadle("queues", "show", "mail", "--json").object
     assert (mail["paused"], mail["pause_reason"]) == (False, None)

@@ -166,5 +166,5 @@ def test_how_deep_queues_are(treadle: Treadle, store: Store) -> None:
 
 def test_queues_say_that_nobody_serves_them(treadle: Treadle, store: Store) -> None:
     store.enqueue()
-    assert "no live pod serves it" in treadle("queues", "list").out
-    assert "no live pod serves it" in treadle("queues", "show", "default").out
+    assert "not served" in treadle("queues", "list").out
+    assert "not served" in treadle("queues", "show", "default").out

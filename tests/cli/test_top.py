@@ -174,7 +174,7 @@ def test_once_prints_a_frame_and_json_an_object(database: str) -> None:
     found = run("--once", url=database)
     assert (found.returncode, found.stderr) == (0, "")
     assert re.search(r"mail\s+3\s+0/0", found.stdout)
-    assert "no pod serves it" in found.stdout
+    assert "not served" in found.stdout
     seen = json.loads(run("--json", url=database).stdout)
     assert [(queue["name"], queue["ready"]) for queue in seen["queues"]] == [("mail", 3)]
     assert seen["warnings"][0]["code"] == "TREADLE-D013"

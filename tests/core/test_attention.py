@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import pytest
 from msgspec import structs
 
 from treadle.core import attention
@@ -347,3 +348,14 @@ def test_the_main_cause_is_that_of_most_attempts_that_are_not_muted() -> None:
 def test_errors_come_first() -> None:
     found = find(Evidence(now=NOW, stuck=1, schedules=[schedule(last_error="x")], pods=[pod(loop_lag=1.0)]))
     assert [item.level for item in found] == ["error", "warn", "warn"]
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [("TREADLE-SLOW-CLAIMS", ["slow-claims"]), ("TREADLE-OLD-SNAPSHOT", [])],
+)
+def test_a_long_transaction_is_told_once_it_slows_claims_down(code: str, told: list[str]) -> None:
+    fact = Fact(code, "warn", "claims are slow, because session 7 …", "SELECT pg_terminate_backend(7)")
+    items = find(Evidence(now=NOW, facts=[fact]))
+    assert [item.kind for item in items] == told
+    assert all(item.remedy == "SELECT pg_terminate_backend(7)" and not item.advice for item in items)

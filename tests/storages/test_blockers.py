@@ -119,6 +119,7 @@ async def test_a_server_that_is_away_names_nobody() -> None:
     assert list(await away.blockers()) == []
 
 
+ROW = "a row of table t.job"
 EXCLUSIVE, ROW_EXCLUSIVE, SHARE = "AccessExclusiveLock", "RowExclusiveLock", "ShareLock"
 READ = "AccessShareLock"
 
@@ -130,13 +131,13 @@ READ = "AccessShareLock"
         ([Lock(7, "job", EXCLUSIVE, True, "relation")], {}, {}, [("session 7", "reads", "table t.job")]),
         ([Lock(7, "job", SHARE, True, "relation")], {}, {}, [("session 7", "writes", "table t.job")]),
         # A transaction that has written is in the way of whoever needs its rows, once it is open for long.
-        ([Lock(7, "job", ROW_EXCLUSIVE, True, "relation")], {}, {7: 60.0}, [("session 7", "rows", "a row of table t.job")]),
+        ([Lock(7, "job", ROW_EXCLUSIVE, True, "relation")], {}, {7: 60.0}, [("session 7", "rows", ROW)]),
         ([Lock(7, "job", ROW_EXCLUSIVE, True, "relation")], {}, {7: 0.1}, []),
         ([Lock(7, "job", ROW_EXCLUSIVE, True, "relation")], {}, {}, []),
         # 9 waits for 8, and 8 for 7.
         ([Lock(9, "job", READ, False, "relation")], {9: [8], 8: [7]}, {}, [("session 7", "reads", "table t.job")]),
         ([Lock(9, "job", ROW_EXCLUSIVE, False, "relation")], {9: [8]}, {}, [("session 8", "writes", "table t.job")]),
-        ([Lock(9, "job", ROW_EXCLUSIVE, True, "relation")], {9: [8]}, {}, [("session 8", "rows", "a row of table t.job")]),
+        ([Lock(9, "job", ROW_EXCLUSIVE, True, "relation")], {9: [8]}, {}, [("session 8", "rows", ROW)]),
         # Two that wait for each other: the server ends one of them itself.
         ([Lock(9, "job", READ, False, "relation")], {9: [8], 8: [9]}, {}, []),
         # The worst first, and each session once.
@@ -154,7 +155,7 @@ READ = "AccessShareLock"
             [Lock(None, "job", ROW_EXCLUSIVE, True, "relation", "it's", 90.0)],
             {},
             {},
-            [("prepared transaction it's", "rows", "a row of table t.job")],
+            [("prepared transaction it's", "rows", ROW)],
         ),
         ([Lock(None, "job", EXCLUSIVE, True, "relation")], {}, {}, []),  # gone between two lists
     ],
@@ -223,4 +224,3 @@ def test_lines_that_cannot_be_read_are_passed_over() -> None:
     lines = ["", "1: POSIX ADVISORY READ 1 08:02:9 0 EOF", "1: POSIX ADVISORY WRITE x 08:02:9 0 EOF",
              "2: FLOCK  ADVISORY  WRITE 5 08:02:9 0 EOF"]  # fmt: skip
     assert [(each.pid, each.inode, each.last) for each in on_file.parse(lines)] == [(5, 9, float("inf"))]
-

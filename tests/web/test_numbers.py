@@ -155,16 +155,24 @@ async def test_waits_of_very_many_are_told_from_the_oldest_and_their_number(
 # Queues that nobody serves --------------------------------------------------------------------------------------------
 
 
-async def test_a_queue_that_nobody_serves_is_not_open(storage: Storage, http: httpx.AsyncClient, clock: Past) -> None:
+async def test_a_queue_that_nobody_serves_is_not_open(
+    storage: Storage, web: Dashboard, http: httpx.AsyncClient, clock: Past
+) -> None:
     clock.be(0)
     await put(storage, 1)
-    shown = await page(http, "/queues/mail")
-    head = shown[shown.index("<h1") : shown.index("push row")]
-    assert "no live pod serves it" in head and "open" not in head
-    await storage.register(a_pod(queues={"mail": 1}))
-    shown = await page(http, "/queues/mail")
-    head = shown[shown.index("<h1") : shown.index("push row")]
-    assert "no live pod serves it" not in head and "open" in head
+    for told, untold in (("not served", "open"), ("open", "not served")):
+        for path in ("/", "/queues", "/queues/mail"):
+            shown = await page(http, path)
+            row = shown[shown.index("<h1") : shown.index("push row")] if path == "/queues/mail" else _row(shown, "mail")
+            assert untold not in row and (told in row or told == "open"), path
+        await storage.register(a_pod(queues={"mail": 1}))
+        web.counts.forget()
+
+
+def _row(shown: str, queue: str) -> str:
+    """The row of a queue in a table of queues."""
+    at = shown.index(f'/queues/{queue}"', shown.index('<th scope="col">Queue</th>'))
+    return shown[at : shown.index("</tr>", at)]
 
 
 # When a queue will be empty, for machines ----------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from msgspec import UNSET
 
 from ..config import Config
 from ..core import duration, names, retention, settings
+from ..core.gate import OPEN, Gate, closed
 from . import bulk, shared
 from .command import Invocation, Verbs
 from .confirm import confirm
@@ -58,7 +59,7 @@ def list_(call: Invocation) -> None:
                 str(queue.pods),
                 str(queue.slots),
                 "" if queue.max_workers is None else str(queue.max_workers),
-                _gate(queue) or _unserved(queue),
+                _gate(queue),
             )
             for queue in found
         ],
@@ -279,7 +280,7 @@ def _fields(queue: QueueView) -> Iterator[tuple[str, str]]:
         yield "tags", ", ".join(queue.tags)
     for line in queue.drift:
         yield "drift", line
-    yield "gate", _gate(queue) or _unserved(queue) or "open"
+    yield "gate", _gate(queue) or OPEN
     if queue.paused_at is not None:
         yield "paused_at", shared.moment(queue.paused_at)
     if queue.cool_exponent:
@@ -313,16 +314,17 @@ def _oldest(queue: QueueView) -> str:
     return "" if seconds is None else duration.words(float(round(seconds)))
 
 
-def _unserved(queue: QueueView) -> str:
-    return "" if queue.pods else "no live pod serves it"
-
-
 def _gate(queue: QueueView) -> str:
-    if queue.paused:
+    """What keeps its jobs from being claimed; empty where it is open."""
+    return "; ".join(_said(queue, each) for each in closed(queue, datetime.now(UTC)))
+
+
+def _said(queue: QueueView, gate: Gate) -> str:
+    if gate == "paused":
         until = f" until {shared.moment(queue.paused_until)}" if queue.paused_until else ""
         by = f" by {queue.paused_by}" if queue.paused_by else ""
         return f"paused{until}{by}" + (f": {queue.pause_reason}" if queue.pause_reason else "")
-    if queue.cool_until is None or queue.cool_until <= datetime.now(UTC):
-        return ""  # the row keeps its last cool-down until somebody clears it
+    if gate != "cooling" or queue.cool_until is None:
+        return gate
     why = "throttled" if queue.cool_exponent else "set by hand"
     return f"cooling until {shared.moment(queue.cool_until)}: {why}"

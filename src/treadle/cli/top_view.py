@@ -12,6 +12,7 @@ from rich.panel import Panel as Box
 from rich.table import Table
 from rich.text import Text
 
+from ..core.gate import Gate, closed
 from ..core.records import FailureView
 from ..core.text import visible
 from ..core.view import JobView, PodView, QueueView
@@ -114,13 +115,7 @@ def _panel(panel: Panel, room: int, screen: Screen, seen: Snapshot) -> Renderabl
 
 def _queue(queue: Any, now: datetime) -> tuple[Any, ...]:
     assert isinstance(queue, QueueView)
-    note = ""
-    if queue.paused:
-        note = f"paused by {queue.paused_by}" if queue.paused_by else "paused"
-    elif queue.cool_until is not None and queue.cool_until > now:
-        note = f"cools for {_time((queue.cool_until - now).total_seconds())}"
-    elif not queue.pods:
-        note = "no pod serves it"
+    note = ", ".join(_gate(queue, each, now) for each in closed(queue, now))
     most = queue.slots if queue.max_workers is None else min(queue.slots, queue.max_workers)
     return (
         _plain(queue.name),
@@ -132,6 +127,14 @@ def _queue(queue: Any, now: datetime) -> tuple[Any, ...]:
         _time(queue.oldest_ready_seconds),
         Text(visible(note), "yellow"),
     )
+
+
+def _gate(queue: QueueView, gate: Gate, now: datetime) -> str:
+    if gate == "paused" and queue.paused_by:
+        return f"paused by {queue.paused_by}"
+    if gate == "cooling" and queue.cool_until is not None:
+        return f"cooling for {_time((queue.cool_until - now).total_seconds())}"
+    return gate
 
 
 def _job(job: Any, now: datetime) -> tuple[Any, ...]:

@@ -257,9 +257,12 @@ def _warned(found: ClusterWarning) -> Item:
     )
 
 
+_COMMANDS: Final = ("treadle ", "SELECT ", "ROLLBACK ", "VACUUM ")
+
+
 def _help(remedy: str) -> tuple[str, str]:
     """A command can be copied, and words can be read."""
-    return (remedy, "") if remedy.startswith("treadle ") else ("", remedy)
+    return (remedy, "") if remedy.startswith(_COMMANDS) else ("", remedy)
 
 
 def _failing(evidence: Evidence) -> Iterable[Item]:
@@ -536,7 +539,10 @@ def _pod(pod: PodView) -> Iterable[Item]:
 
 # What the fresh evidence tells, and better: pods that went, pauses, schedules that cannot be fired, unknown tasks,
 # stuck jobs. Of queues that nobody serves, the ones with ready jobs.
-_TOLD: Final = frozenset({"TREADLE-D011", "TREADLE-D014", "TREADLE-D017", "TREADLE-D020", "TREADLE-D021"})
+# And a transaction that is merely long: it is told once it slows claims down.
+_TOLD: Final = frozenset(
+    {"TREADLE-D011", "TREADLE-D014", "TREADLE-D017", "TREADLE-D020", "TREADLE-D021", "TREADLE-OLD-SNAPSHOT"}
+)
 _UNSERVED: Final = "TREADLE-D013"
 _NO_LEADER: Final = "TREADLE-D012"
 _KINDS: Final = {
@@ -545,6 +551,7 @@ _KINDS: Final = {
     "TREADLE-CLOCK-SKEW": "clock",
     "TREADLE-DISK-ROOM": "disk",
     "TREADLE-D016": "missed",
+    "TREADLE-SLOW-CLAIMS": "slow-claims",
 }
 _PAGES: Final = {"TREADLE-D010": "pods", _NO_LEADER: "pods"}
 # Of these there may be several, which begin with "queue NAME" or "schedule NAME".

@@ -69,7 +69,7 @@ class Evidence(Struct, frozen=True, kw_only=True):
     ahead: int = 0  # ready jobs of its queue that a claim would take before it
     ahead_capped: bool = False
     next_token: float | None = None  # seconds until its queue's rate allows one more claim; None: at once
-    slow_claims: str = ""  # what the storage says of old snapshots
+    slow_claims: str = ""  # what the storage says makes claims slow
     waiter: Job | None = None  # the running job that waits for this one's result, if it is known
 
 
@@ -333,7 +333,7 @@ def _order(evidence: Evidence) -> tuple[Cause, ...]:
         older = ", by their stored priorities (the queue ages: waiting raises them)" if aging else ""
         causes.append(Cause(code="behind", text=f"{number} {jobs} before it in queue {evidence.job.queue}{older}"))
     if evidence.slow_claims:
-        causes.append(Cause(code="old-snapshot", text=f"claims may be slow: {evidence.slow_claims}"))
+        causes.append(Cause(code="old-snapshot", text=evidence.slow_claims))
     if evidence.job.crashes:
         text = f"it has crashed {_times(evidence.job.crashes)}: it runs apart from other jobs, a few such at a time"
         causes.append(Cause(code="suspect", text=text))

@@ -21,8 +21,8 @@ from ..ports import Applied, Storage
 READS: Final = frozenset(
     {
         "answer_of", "audit", "awaited", "blockers", "capabilities", "catalog", "count", "deploys", "dump", "facts",
-        "failures", "find", "fires", "get", "kinds", "limits", "listen", "locks", "mutes", "operation", "operations", "pods",
-        "queues", "readings", "rollups", "schedules", "schema", "plan", "sql", "signals_work", "time", "timeline",
+        "failures", "find", "fires", "get", "kinds", "limits", "listen", "locks", "mutes", "operation", "operations",
+        "pods", "queues", "readings", "rollups", "schedules", "schema", "plan", "sql", "signals_work", "time", "timeline",
         "vitals", "due_tasks", "logs", "progress", "checkpoint", "open", "is_writable",
     }
 )  # fmt: skip

@@ -45,7 +45,7 @@ def blockers(path: str) -> list[Blocker]:
 def parse(lines: Iterable[str]) -> Iterable[Lock]:
     """The locks for writing; those that only wait for one are left out.
 
-    >>> [*parse(["3: POSIX  ADVISORY  WRITE 812 08:02:1311 120 120", "3: -> POSIX ADVISORY WRITE 9 08:02:1311 120 120"])]
+    >>> [*parse(["3: POSIX ADVISORY WRITE 812 08:02:1311 120 120", "3: -> POSIX ADVISORY WRITE 9 08:02:1311 120 120"])]
     [Lock(pid=812, inode=1311, first=120, last=120.0)]
     """
     for line in lines:

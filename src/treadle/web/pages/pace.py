@@ -12,6 +12,7 @@ from msgspec import Struct
 from ...core import drain as draining
 from ...core.depth import DepthSeries
 from ...core.drain import Drain
+from ...core.gate import Gate, closed
 from ...core.rollup import floor
 from ...core.series import PairSeries
 from ...core.view import PodView, QueueView
@@ -24,7 +25,7 @@ BAR: Final = 300.0  # seconds that one bar of the last hour stands for
 
 class Paced(Struct):
     queue: QueueView
-    gate: str  # paused, cooling or nothing
+    gates: tuple[Gate, ...]  # what keeps its jobs from being claimed
     pace: tuple[int, ...]  # runs that ended in each step of the last hour
     drain: Drain
     per_minute: float  # jobs that ended for good, in the last minutes
@@ -64,7 +65,7 @@ def paced(queues: Sequence[QueueView], pods: Sequence[PodView], lately: Lately, 
     return [
         Paced(
             queue=queue,
-            gate=gate(queue, now),
+            gates=closed(queue, now),
             pace=_pace(own.get(queue.name, ())),
             drain=draining.drain(queue, _flow(queue, own, noted, now), now),
             per_minute=draining.per_minute(own.get(queue.name, ()), now, since),
@@ -97,9 +98,3 @@ def _pace(pairs: Iterable[PairSeries]) -> tuple[int, ...]:
             at = floor(point.at.timestamp(), BAR)
             bars[at] = bars.get(at, 0) + point.finished
     return tuple(bars[at] for at in sorted(bars)[:-1])  # the last one has only begun
-
-
-def gate(queue: QueueView, now: datetime) -> str:
-    if queue.paused:
-        return "paused"
-    return "cooling" if queue.cool_until is not None and queue.cool_until > now else ""
