@@ -170,7 +170,7 @@ def queues(found: Sequence[QueueView]) -> list[Fact]:
             text = f"queue {queue.name}: {_many(queue.pods, 'live pod')}, {_many(queue.slots, 'slot')}"
             facts.append(Fact("TREADLE-D013", "ok", text))
         elif queue.ready:
-            text = f"queue {queue.name} has {_capped(queue.ready, queue)} ready, and no live pod serves it"
+            text = f"queue {queue.name} has {_many(queue.ready, 'job')} ready, and no live pod serves it"
             facts.append(Fact("TREADLE-D013", "error", text, f"treadle worker -q {queue.name}"))
         elif queue.scheduled or queue.waiting:
             text = f"queue {queue.name} has work for later, and no live pod serves it"
@@ -230,7 +230,3 @@ def stuck(counts: Mapping[str, int], *, has_pods: bool) -> Fact:
 
 def _many(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _capped(number: int, queue: QueueView) -> str:
-    return f"{number:,}{'+' if number >= queue.capped_at else ''} job{'' if number == 1 else 's'}"

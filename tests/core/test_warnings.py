@@ -24,9 +24,9 @@ def test_a_queue_with_work_that_nobody_serves() -> None:
     assert ripe([found]) == (found,)
 
 
-def test_a_count_that_was_cut_says_so() -> None:
-    (found,) = find([a_queue(ready=10_000)], [], [])
-    assert "10,000+ jobs" in found.text
+def test_ready_jobs_are_counted_to_the_last() -> None:
+    (found,) = find([a_queue(ready=12_345)], [], [])
+    assert "has 12,345 jobs ready" in found.text
 
 
 def test_an_empty_queue_and_one_that_is_served_are_no_concern() -> None:

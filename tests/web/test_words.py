@@ -89,7 +89,6 @@ def test_what_is_no_traceback_is_shown_as_it_is() -> None:
     [
         (Drain("empty"), "–"),
         (Drain("in", seconds=165_180.0), "1d 21h"),
-        (Drain("in", seconds=60.0, at_least=True), "over 1m"),
         (Drain("grows", per_minute=40.2), "grows by 40/min"),
         (Drain("grows", per_minute=0.75), "grows by 0.8/min"),
         (Drain("steady"), "as many come as end"),

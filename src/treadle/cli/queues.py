@@ -305,8 +305,10 @@ def _paused(queue: QueueView) -> str:
 
 
 def _count(queue: QueueView, state: str) -> str:
+    from ..core.view import is_at_least
+
     number: int = getattr(queue, state)
-    return f"{number}+" if number >= queue.capped_at else str(number)
+    return f"{number}+" if is_at_least(queue, state) else str(number)
 
 
 def _oldest(queue: QueueView) -> str:

@@ -15,7 +15,7 @@ from rich.text import Text
 from ..core.gate import Gate, closed
 from ..core.records import FailureView
 from ..core.text import visible
-from ..core.view import JobView, PodView, QueueView
+from ..core.view import JobView, PodView, QueueView, is_at_least
 from .output import COLOURS
 from .top_screen import HELP, PANELS, Panel, Screen, Snapshot
 
@@ -59,6 +59,7 @@ def _head(seen: Snapshot) -> Text:
     ready, running, failed = (
         sum(getattr(queue, name) for queue in seen.queues) for name in ("ready", "running", "failed")
     )
+    more = "+" if any(is_at_least(queue, "failed") for queue in seen.queues) else ""
     live = sum(pod.live for pod in seen.pods)
     head = Text.assemble(
         (" treadle ", "bold reverse"),
@@ -66,7 +67,7 @@ def _head(seen: Snapshot) -> Text:
         (f"{seen.place}   ", "dim"),
         (f"{ready:,} ready   ", COLOURS["ready"]),
         (f"{running:,} running   ", COLOURS["running"]),
-        (f"{failed:,} failed   ", COLOURS["failed"] if failed else "dim"),
+        (f"{failed:,}{more} failed   ", COLOURS["failed"] if failed else "dim"),
         (f"{seen.per_minute:,.0f}/min   ", COLOURS["succeeded"]),
         (f"{live} pod{'' if live == 1 else 's'}", "" if live else "bold red"),
     )
@@ -119,11 +120,11 @@ def _queue(queue: Any, now: datetime) -> tuple[Any, ...]:
     most = queue.slots if queue.max_workers is None else min(queue.slots, queue.max_workers)
     return (
         _plain(queue.name),
-        Text(_count(queue.ready, queue), COLOURS["ready"]),
+        Text(_count(queue, "ready"), COLOURS["ready"]),
         Text(f"{queue.running}/{most}", COLOURS["running"]),
-        _count(queue.scheduled, queue),
-        _count(queue.waiting, queue),
-        Text(_count(queue.failed, queue), COLOURS["failed"] if queue.failed else "dim"),
+        _count(queue, "scheduled"),
+        _count(queue, "waiting"),
+        Text(_count(queue, "failed"), COLOURS["failed"] if queue.failed else "dim"),
         _time(queue.oldest_ready_seconds),
         Text(visible(note), "yellow"),
     )
@@ -200,8 +201,9 @@ def _plain(text: str) -> Text:
     return Text(visible(text))
 
 
-def _count(number: int, queue: QueueView) -> str:
-    return f"{number // 1000}k+" if number >= queue.capped_at else f"{number:,}"
+def _count(queue: QueueView, state: str) -> str:
+    number: int = getattr(queue, state)
+    return f"{number // 1000}k+" if is_at_least(queue, state) else f"{number:,}"
 
 
 def _time(seconds: float | None) -> str:

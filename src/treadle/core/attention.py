@@ -434,14 +434,13 @@ def _queue(queue: QueueView, evidence: Evidence) -> Iterable[Item]:
 def _paused(queue: QueueView, now: datetime) -> Item:
     by = f" by {queue.paused_by}" if queue.paused_by else ""
     why = f": {queue.pause_reason}" if queue.pause_reason else ""
-    more = "+" if queue.ready >= queue.capped_at else ""
     waits = queue.oldest_ready_seconds
     return Item(
         kind="paused",
         subject=queue.name,
         name=queue.name,
         level="warn",
-        text=f"queue {queue.name} is paused{by}{why}; {queue.ready:,}{more} "
+        text=f"queue {queue.name} is paused{by}{why}; {queue.ready:,} "
         f"{'job waits' if queue.ready == 1 else 'jobs wait'}"
         + ("" if waits is None else f", the oldest for {_rounded(waits)}"),
         remedy=f"treadle queues resume {queue.name}",

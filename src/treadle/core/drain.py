@@ -39,7 +39,6 @@ class Drain(Struct, frozen=True):
     seconds: float = 0.0
     per_minute: float = 0.0
     reason: str = ""
-    at_least: bool = False  # more is ready than was counted
 
 
 def drain(queue: QueueView, flow: Flow, now: datetime) -> Drain:
@@ -59,7 +58,7 @@ def drain(queue: QueueView, flow: Flow, now: datetime) -> Drain:
         return Drain("steady") if net > -STEADY else Drain("grows", per_minute=-net * 60)
     held = _held_for(queue, now)
     seconds = held + (queue.ready + coming * held) / net
-    return Drain("in", seconds=seconds, at_least=queue.ready >= queue.capped_at)
+    return Drain("in", seconds=seconds)
 
 
 def seconds(found: Drain) -> float:

@@ -70,9 +70,13 @@ SETTINGS: Final = (
 )
 
 
+COUNTED: Final = frozenset({"ready", "scheduled", "running"})
+"""The states whose jobs are counted to the last one."""
+
+
 class QueueStats(Struct, frozen=True, kw_only=True):
-    """A queue with its counts, as operators read it. Counts of ended jobs stop at `capped_at`. Where there are
-    thousands, a storage may tell a number that is up to ten seconds old."""
+    """A queue with its counts, as operators read it. Those of `COUNTED` states are exact; those of waiting and of ended
+    jobs stop at `capped_at`. Where there are thousands, a storage may tell a number that is up to ten seconds old."""
 
     queue: Queue
     ready: int = 0

@@ -20,7 +20,7 @@ from .job import NEVER, ErrorEntry, Job, State, cause_of, has_cause
 from .logline import LogView
 from .pod import Descriptor, Pod, PodStats
 from .progress import ProgressView, Reported
-from .queue import FOR_EVER, QueueStats
+from .queue import COUNTED, FOR_EVER, QueueStats
 from .schedule_view import FireView, ScheduleView
 
 _FIRST: Final = datetime.min.replace(tzinfo=UTC)
@@ -388,6 +388,11 @@ def queue_view(stats: QueueStats, pods: list[Pod], known: Known | None = None) -
         drift=() if known is None else known.drift,
         **live,
     )
+
+
+def is_at_least(queue: QueueView, state: str) -> bool:
+    """Whether there may be more jobs in this state than were counted."""
+    return state not in COUNTED and getattr(queue, state) >= queue.capped_at
 
 
 def pod_view(pod: Pod) -> PodView:

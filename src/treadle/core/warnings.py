@@ -80,7 +80,7 @@ def tell(
 
 def _unserved(stats: QueueStats) -> ClusterWarning:
     name = stats.queue.name
-    count = f"{stats.ready:,}{'+' if stats.ready >= stats.capped_at else ''} job{'' if stats.ready == 1 else 's'}"
+    count = f"{stats.ready:,} job{'' if stats.ready == 1 else 's'}"
     return ClusterWarning(
         code=UNSERVED,
         kind="unserved",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...core import lifecycle
 from ...core.job import QueueChange, State
 from ...core.outcome import Succeeded, Throttled
-from ...core.queue import COOL_CAP
+from ...core.queue import COOL_CAP, Queue, QueueStats
 from ...ports import Storage
 from ..clock import FakeClock
 from .builders import LEASE, TICK, a_job, finished, near
@@ -245,6 +245,18 @@ class CoolDown(Cases):
 
 
 class Counts(Cases):
+    async def test_ready_and_scheduled_jobs_are_counted_to_the_last_one(
+        self, storage: Storage, clock: FakeClock
+    ) -> None:
+        """What ended is counted so far and no further; what is to be done is not."""
+        many = QueueStats(queue=Queue(name="any")).capped_at + 1
+        for number in range(0, many, 1_000):
+            size = min(1_000, many - number)
+            await storage.insert([a_job() for _ in range(size)])
+            await storage.insert([a_job(run_at=clock.now() + 60) for _ in range(size)])
+        found = await stats(storage)
+        assert (found.ready, found.scheduled) == (many, many)
+
     async def test_a_queue_counts_its_jobs_by_state(self, storage: Storage, clock: FakeClock) -> None:
         pod = await a_live_pod(storage)
         await end(storage, await start(storage, pod), Succeeded())

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
 
+from ...core.view import is_at_least
 from ..routing import Call, Routes
 from .jobs import is_capped
 from .shapes import FilterText
@@ -43,7 +44,7 @@ async def counts(call: Call[CountQuery, None]) -> Any:
         case "queue" if not text:
             queues = await call.web.counts.get(("queues",), call.app.queues.list)
             alive = {each.name: each.ready + each.scheduled + each.waiting + each.running for each in queues}
-            capped = len(alive) > MOST_NAMES or any(each.ready >= each.capped_at for each in queues)
+            capped = len(alive) > MOST_NAMES or any(is_at_least(each, "waiting") for each in queues)
             return {"by": by, "counts": dict(Counter(alive).most_common(MOST_NAMES)), "capped": capped}
         case _:
             return await call.web.counts.get(("counts", by, text), lambda: _counted(call, by, text))

@@ -193,6 +193,7 @@ def templates() -> Environment:
         "drain": words.drain,
         "span": words.span,
         "number": words.number,
+        "count": words.count,
         "share": words.share,
         "size": words.size,
         "line": words.one_line,

@@ -89,10 +89,7 @@ async def jobs(call: Call[Asked, None]) -> Response:
     page, matching = seen.page, seen.matching
     tabs = _tabs(which, rest, seen.counts, [seen.retrying, seen.stuck])
     total = sum(matching.values())
-    capped = any(number >= CAP for number in matching.values())
-    said = f"{CAP // 1000}k+" if capped else words.number(total, CAP)
-    if (page.newest_only is not None or matching.at_least) and not capped:
-        said += "+"  # so many were found in the time there is
+    said = words.total(matching.values(), CAP, more=bool(matching.at_least))
     return await render(
         call,
         "jobs.html",
@@ -127,8 +124,8 @@ class Seen(Struct):
 
     page: JobPage
     counts: Counted[str]
-    stuck: int
-    retrying: int | None  # None: it would take too long
+    stuck: Counted[str]
+    retrying: Counted[str] | None  # None: it would take too long
     matching: Counted[str]
 
 
@@ -149,16 +146,16 @@ async def _look(call: Call[Asked, None], which: Filter, rest: Filter) -> Seen:
     is_quick = time.monotonic() - begun < QUICK
     retrying = None
     if chosen == "retrying" or (counts["scheduled"] < CAP and is_quick):
-        retrying = sum((await ask(_with(rest, "is:retrying"))).values())
+        retrying = await ask(_with(rest, "is:retrying"))
     if str(which) == str(rest):
         matching = counts
     elif chosen in TABS:
         matching = Counted({chosen: counts[chosen]}, counts.at_least & {chosen})
     elif chosen is not None:
-        matching = Counted({chosen: (retrying or 0) if chosen == "retrying" else sum(stuck.values())})
+        matching = stuck if retrying is None or chosen == "stuck" else retrying
     else:
         matching = await ask(str(which))
-    return Seen(page, counts, sum(stuck.values()), retrying, matching)
+    return Seen(page, counts, stuck, retrying, matching)
 
 
 def _ways(call: Call[Any, Any], text: str) -> list[str]:
@@ -190,16 +187,16 @@ def _with(rest: Filter, term: str) -> str:
     return f"{term} {rest}".strip()
 
 
-def _tabs(which: Filter, rest: Filter, counts: Counted[str], asked: list[int | None]) -> list[Tab]:
+def _tabs(which: Filter, rest: Filter, counts: Counted[str], asked: list[Counted[str] | None]) -> list[Tab]:
     chosen = _chosen(which)
-    capped = any(number >= CAP for number in counts.values())
-    all_of_them = f"{CAP // 1000}k+" if capped else words.number(sum(counts.values()), more=bool(counts.at_least))
+    all_of_them = words.total(counts.values(), CAP, more=bool(counts.at_least))
     found = [Tab("all", str(rest), all_of_them, chosen is None)]
     for state in TABS:
         said = words.number(counts[state], CAP, more=state in counts.at_least)
         found.append(Tab(state, _with(rest, f"state:{state}"), said, chosen == state))
     for name, number in zip(ASKED, asked, strict=True):
-        found.append(Tab(name, _with(rest, f"is:{name}"), words.number(number, CAP), chosen == name))
+        said = "–" if number is None else words.total(number.values(), CAP, more=bool(number.at_least))
+        found.append(Tab(name, _with(rest, f"is:{name}"), said, chosen == name))
     return found
 
 

@@ -13,6 +13,7 @@ from starlette.responses import Response
 
 from ...core import drain as draining
 from ...core.listing import listing
+from ...core.queue import COUNTED
 from ...core.view import QueueView
 from ..mending import buttons
 from ..routing import Call, Routes
@@ -89,12 +90,6 @@ async def overview(call: Call[Range, None]) -> Response:
     )
 
 
-def _totals(queues: Sequence[QueueView]) -> dict[str, tuple[int, int]]:
-    """By state: how many, and from which number on it may be more."""
-    found: dict[str, tuple[int, int]] = {}
-    for state in STATES:
-        numbers = [(getattr(queue, state), queue.capped_at) for queue in queues]
-        total = sum(number for number, _ in numbers)
-        capped = any(number >= cap for number, cap in numbers)
-        found[state] = (total, total if capped else total + 1)
-    return found
+def _totals(queues: Sequence[QueueView]) -> dict[str, int]:
+    """What the queues of this page hold together, by state. Of the states that are shown every job is counted."""
+    return {state: sum(getattr(queue, state) for queue in queues) for state in sorted(COUNTED)}

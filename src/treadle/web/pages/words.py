@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from ...core.drain import Drain
+from ...core.view import QueueView, is_at_least
 
 _SPANS: Final = ((86_400.0, "d", 3_600.0, "h"), (3_600.0, "h", 60.0, "m"), (60.0, "m", 1.0, "s"))
 LINE: Final = 160
@@ -90,6 +91,21 @@ def number(value: float | None, cap: int | None = None, *, more: bool = False) -
     return f"{plain}+" if more and value else plain
 
 
+def count(queue: QueueView, state: str) -> str:
+    """How many jobs of a queue are in a state. What was counted only so far says so."""
+    return number(getattr(queue, state), queue.capped_at if is_at_least(queue, state) else None)
+
+
+def total(numbers: Iterable[int], cap: int, *, more: bool = False) -> str:
+    """What they are together. Each was counted up to the cap: if one has reached it, there may be more.
+
+    >>> total([10_000, 10_000, 3], 10_000), total([9_999, 3], 10_000), total([7], 10_000, more=True)
+    ('20k+', '10,002', '7+')
+    """
+    found = [min(each, cap) for each in numbers]
+    return number(sum(found), sum(found) if cap in found else None, more=more)
+
+
 def drain(found: Drain) -> str:
     """When a queue will be empty, in as few words as a cell has room for.
 
@@ -100,7 +116,7 @@ def drain(found: Drain) -> str:
         case "empty":
             return "–"
         case "in":
-            return f"over {span(found.seconds)}" if found.at_least else span(found.seconds)
+            return span(found.seconds)
         case "grows":
             return f"grows by {number(found.per_minute if found.per_minute < 10 else round(found.per_minute))}/min"
         case "steady":
