@@ -15,7 +15,7 @@ import treadle
 from treadle import checks
 from treadle.cli import root
 from treadle.config import SETTINGS, shown
-from treadle.core import backoff, lifecycle
+from treadle.core import backoff, glossary, lifecycle
 from treadle.core import settings as queue_settings
 from treadle.core.backoff import Retry
 from treadle.core.duration import words
@@ -36,6 +36,7 @@ def pages() -> dict[Path, str]:
         DOCS / "reference" / "openapi.json": openapi.text(api_routes()),
         DOCS / "metrics.md": with_part(DOCS / "metrics.md", "metrics", metrics_tables()),
         DOCS / "operate.md": with_part(DOCS / "operate.md", "doctor", doctor_table()),
+        DOCS / "glossary.md": with_part(DOCS / "glossary.md", "labels", labels_table()),
         DOCS / "queues.md": with_part(DOCS / "queues.md", "settings", queue_table()),
         DOCS / "retries.md": with_part(DOCS / "retries.md", "backoff", backoff_table()),
         DOCS / "guarantees.md": with_part(DOCS / "guarantees.md", "states", f"```mermaid\n{lifecycle.diagram()}\n```"),
@@ -53,6 +54,14 @@ def backoff_table() -> str:
     total = sum(delay for _, delay in rows)
     lines = ["| after attempt | delay |", "|---|---|", *(f"| {attempt} | {words(delay)} |" for attempt, delay in rows)]
     return "\n".join([*lines, "", f"About {words(round(total / 60) * 60)} in all."])
+
+
+def labels_table() -> str:
+    parts: list[str] = []
+    for group, labels in glossary.LABELS.items():
+        parts += [f"### {group}", "", "| label | means |", "|---|---|"]
+        parts += [*(f"| **{label}** | {says} |" for label, says in labels.items()), ""]
+    return "\n".join(parts).rstrip()
 
 
 def metrics_tables() -> str:

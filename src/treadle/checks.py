@@ -38,7 +38,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "TREADLE-D003": "whether its schema is the one that this version needs",
     "TREADLE-D004": "whether the clocks of this machine, of the workers and of the storage agree",
     "TREADLE-D010": "whether any pod is alive",
-    "TREADLE-D011": "pods that went without signing off",
+    "TREADLE-D011": "pods that were lost without signing off",
     "TREADLE-D012": "live pods, and none of them leads: shares, schedules and upkeep rest",
     "TREADLE-D013": "a queue with work, and no live pod serves it",
     "TREADLE-D014": "a queue is paused: by whom, and why",
@@ -155,7 +155,7 @@ def pods(found: Sequence[PodView]) -> list[Fact]:
         names = ", ".join(f"{pod.label} ({pod.state})" for pod in gone[:5])
         remedy = "their jobs are rescued by any live pod" if live else "start a pod: it rescues their jobs"
         facts.append(
-            Fact("TREADLE-D011", "warn", f"{_many(len(gone), 'pod')} went without signing off: {names}", remedy)
+            Fact("TREADLE-D011", "warn", f"{_many(len(gone), 'pod')} lost without signing off: {names}", remedy)
         )
     if live and not any(pod.leader for pod in live):
         remedy = "wait a few seconds; if it stays so, start a pod without --no-lead and TREADLE_DISABLE=services"

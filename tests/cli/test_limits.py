@@ -60,4 +60,4 @@ def test_locks_are_listed_and_freed(treadle: Treadle, store: Store) -> None:
     assert treadle("locks", "free", "import").code == 2  # nobody is here to be asked
     assert treadle("locks", "free", "import", "--yes").lines == ["import  freed"]
     ran = treadle("locks", "free", "import", "--yes", "--json")
-    assert (ran.code, "nobody holds a lock import" in ran.err) == (3, True)
+    assert (ran.code, "no lock import is held" in ran.err) == (3, True)

@@ -195,7 +195,7 @@ def test_a_queue_that_fails_is_named_without_a_task() -> None:
 def test_pods_that_went_without_a_word() -> None:
     gone = pod(state="lost", beat_at=NOW - timedelta(minutes=2))
     item = only(pods=[gone])
-    assert (item.level, item.seconds, item.text) == ("warn", 120.0, "1 pod went without signing off: web-1")
+    assert (item.level, item.seconds, item.text) == ("warn", 120.0, "1 pod lost without signing off: web-1")
     held = [replace(gone, runs={"mail": 2, "quiet": 0}), replace(gone, runs={"a": 2, "b": 1, "c": 1})]
     assert only(pods=held).text.endswith("; held 6 jobs of a, mail, b… at the last beat")
     assert only(pods=held[:1]).text.endswith("; held 2 jobs of mail at the last beat")
@@ -211,7 +211,7 @@ def test_more_pods_than_one_names_are_cut() -> None:
     gone = pod(state="lost", beat_at=NOW - timedelta(minutes=2))
     item = only(pods=[replace(gone, running=2, label=f"web-{n}") for n in range(4)])
     assert item.level == "error"
-    assert item.text == "4 pods went without signing off: web-0, web-1, web-2…; 8 jobs of theirs to be rescued"
+    assert item.text == "4 pods lost without signing off: web-0, web-1, web-2…; 8 jobs of theirs to be rescued"
 
 
 def test_poison_and_stuck_jobs() -> None:

@@ -335,7 +335,7 @@ def test_a_waiting_job_waits_for_the_outside() -> None:
     assert answer.summary.startswith("waiting: it waits for an outside answer until 20")
     assert told(a_job(state=State.WAITING)).summary == "waiting: it waits for an outside answer"
     late = told(a_job(state=State.WAITING, deadline=NOW - 1)).summary
-    assert late == "waiting: it has waited in vain for an outside answer: its attempt is being ended"
+    assert late == "waiting: no outside answer came in time: its attempt is being ended"
 
 
 @pytest.mark.parametrize(

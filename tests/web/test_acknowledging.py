@@ -67,7 +67,7 @@ async def test_an_acknowledged_item_is_folded_until_it_changes(storage: Storage)
         page = (await http.get("/", headers=posting("operator"))).text
         fresh, _, folded = page.partition('id="acknowledged"')
         assert "queue mail is paused" not in fresh and "queue mail is paused" in folded
-        assert "the-operator knows of it since" in folded and ": on it" in folded and "Show it again" in folded
+        assert "Acknowledged by the-operator" in folded and ": on it" in folded and "Show it again" in folded
         assert "Show it again" not in (await http.get("/", headers=posting("viewer"))).text
         told = (await http.get("/api/v1/attention", headers=posting("viewer"))).json()["items"]
         (item,) = [each for each in told if each["kind"] == "paused"]

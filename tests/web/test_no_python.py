@@ -187,4 +187,4 @@ async def test_the_audit_says_settings_as_people_write_them(world: World) -> Non
     page = (await world.http.get("/operations", headers={"X-Role": "admin"})).text
     for told in ("rate 1/m, max_workers –", "keep_failed forever", "timeout off", "backoff_base 30s", "delay 10m"):
         assert told in page, told
-    assert "until somebody resumes it" in page and "cool-down ended" in page
+    assert "until resumed" in page and "cool-down ended" in page

@@ -91,7 +91,7 @@ def test_what_is_no_traceback_is_shown_as_it_is() -> None:
         (Drain("in", seconds=165_180.0), "1d 21h"),
         (Drain("grows", per_minute=40.2), "grows by 40/min"),
         (Drain("grows", per_minute=0.75), "grows by 0.8/min"),
-        (Drain("steady"), "as many come as end"),
+        (Drain("steady"), "steady"),
         (Drain("never", reason="paused"), "never: paused"),
         (Drain("unknown", reason="nothing has ended in the last minutes"), "nothing has ended in the last minutes"),
     ],

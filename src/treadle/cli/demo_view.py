@@ -34,7 +34,7 @@ _WORD_WIDTH: Final = max(map(len, WORDS))
 _NAME_WIDTH: Final = 9
 _NOTE_WIDTH: Final = 22
 _WIDEST_BAR: Final = 60
-# Ended well, ended badly, called off, under way; what is left is to be done.
+# Succeeded, failed, cancelled, under way; what is left is to be done.
 _PARTS: Final = ("succeeded", "failed", "cancelled", "running")
 _BLOCKS: Final = "███▓░"
 _ASCII_BLOCKS: Final = "#x-+."

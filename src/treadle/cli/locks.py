@@ -1,4 +1,4 @@
-"""`treadle locks`: named locks that somebody holds."""
+"""`treadle locks`: named locks that are held."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def free(call: Invocation, name: str, yes: bool, env: str | None) -> None:
     config = call.config()
     confirm(call.out, config, f"free lock {name}", yes=yes, env=env)
     if not with_storage(config, lambda app: app.locks.free(name, by=shared.operator())):
-        raise NotFound(f"nobody holds a lock {name}; `treadle locks list` has them")
+        raise NotFound(f"no lock {name} is held; `treadle locks list` has them")
     if call.out.as_json:
         call.out.data({"name": name, "freed": True})
     else:

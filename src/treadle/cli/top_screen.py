@@ -39,7 +39,7 @@ class Snapshot:
     running: Sequence[JobView] = ()
     failures: Sequence[FailureView] = ()
     warnings: Sequence[ClusterWarning] = ()
-    per_minute: float = 0.0  # ended well, over the last minutes
+    per_minute: float = 0.0  # succeeded, over the last minutes
     trouble: str | None = None  # why this one could not be read; what it shows is older
 
     def of(self, panel: Panel) -> Sequence[QueueView | JobView | FailureView | PodView]:

@@ -322,7 +322,7 @@ def _lost(evidence: Evidence) -> Iterable[Item]:
     yield Item(
         kind="lost-pod",
         level="error" if left else "warn",
-        text=f"{_many(len(gone), 'pod')} went without signing off: {named}{_held(gone)}"
+        text=f"{_many(len(gone), 'pod')} lost without signing off: {named}{_held(gone)}"
         + (f"; {_many(left, 'job')} of theirs to be rescued" if left else ""),
         remedy="treadle pods list",
         page="pods",

@@ -52,10 +52,10 @@ def part(name: str, given: object) -> str:
     """A name and its value. Instants of a queue are told as what they mean.
 
     >>> part("rate", 1.5), part("paused_until", None), part("cool_until", None)
-    ('rate 90/m', 'until somebody resumes it', 'cool-down ended')
+    ('rate 90/m', 'until resumed', 'cool-down ended')
     """
     if name == "paused_until":
-        return "until somebody resumes it" if given is None else f"until {value(name, given)}"
+        return "until resumed" if given is None else f"until {value(name, given)}"
     if name == "cool_until":
         return "cool-down ended" if given is None else f"cool-down until {value(name, given)}"
     return f"{name} {value(name, given)}"

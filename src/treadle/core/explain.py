@@ -89,7 +89,7 @@ def explain(evidence: Evidence) -> Explanation:
             if job.deadline is None or not _at(job.deadline):
                 text = "it waits for an outside answer"
             elif job.deadline <= now:
-                text = "it has waited in vain for an outside answer: its attempt is being ended"
+                text = "no outside answer came in time: its attempt is being ended"
             cause = Cause(code="waiting", text=text, until=job.deadline)
             return _answer(job, (cause,), blocked=False)
         case State.SCHEDULED:

@@ -22,8 +22,8 @@ READS: Final = frozenset(
     {
         "answer_of", "audit", "awaited", "blockers", "capabilities", "catalog", "count", "deploys", "dump", "facts",
         "failures", "find", "fires", "get", "kinds", "limits", "listen", "locks", "mutes", "operation", "operations",
-        "pods", "queues", "readings", "rollups", "schedules", "schema", "plan", "sql", "signals_work", "time", "timeline",
-        "vitals", "due_tasks", "logs", "progress", "checkpoint", "open", "is_writable",
+        "pods", "queues", "readings", "rollups", "schedules", "schema", "plan", "sql", "signals_work", "time",
+        "timeline", "vitals", "due_tasks", "logs", "progress", "checkpoint", "open", "is_writable",
     }
 )  # fmt: skip
 

@@ -103,7 +103,7 @@ async def timeline(call: Call[None, None]) -> Any:
 
 @routes.api("GET", "/jobs/{id}/attempts", action="see", answer=Attempts)
 async def attempts(call: Call[None, None]) -> Any:
-    """The attempts of a job that did not end well, oldest first, with their tracebacks."""
+    """The failed attempts of a job, oldest first, with their tracebacks."""
     return {"items": (await shown(call, job_id(call.path["id"])))["errors"]}
 
 

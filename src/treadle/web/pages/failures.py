@@ -101,7 +101,10 @@ async def ask_mute(call: Call[Cause, None]) -> Response:
             button="Mute",
             fields=[
                 Field(
-                    name="until", label="Unmute by itself after", placeholder="2h", hint="Empty: until somebody does."
+                    name="until",
+                    label="Unmute by itself after",
+                    placeholder="2h",
+                    hint="Empty: until it is unmuted by hand.",
                 ),
                 Field(name="reason", label="Reason", placeholder="the bank knows", hint="Why; the audit keeps it."),
             ],
@@ -129,6 +132,6 @@ async def unmute(call: Call[None, Cause]) -> Response:
 
 
 def _over_a_day(pairs: Sequence[PairSeries], task: str) -> list[int]:
-    """How many runs of the task did not end well, hour by hour."""
+    """How many runs of the task failed, hour by hour."""
     own = [pair.series.points for pair in pairs if pair.task == task]
     return [sum(charts.outcome(point, *charts.BAD) for point in points) for points in zip(*own, strict=False)]

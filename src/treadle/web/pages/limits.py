@@ -1,4 +1,4 @@
-"""Limits: rates of the whole cluster, and the named locks that somebody holds."""
+"""Limits: rates of the whole cluster, and the named locks that are held."""
 
 from __future__ import annotations
 
@@ -165,5 +165,5 @@ async def ask_free(call: Call[Named, None]) -> Response:
 async def free(call: Call[None, Named]) -> Response:
     """Take it away from whoever holds it."""
     if not await call.app.locks.free(call.body.name, by=call.by):
-        raise Conflict(f"nobody holds a lock {call.body.name}")
+        raise Conflict(f"no lock {call.body.name} is held")
     return done(call, f"Lock {call.body.name} is free", "/limits")

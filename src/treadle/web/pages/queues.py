@@ -127,7 +127,7 @@ async def ask_pause(call: Call[None, None]) -> Response:
                     name="until",
                     label="Resume by itself after",
                     placeholder="2h",
-                    hint="Empty: until somebody resumes it.",
+                    hint="Empty: until it is resumed by hand.",
                 ),
             ],
             command=command("treadle queues pause", name, option("reason"), option("until")),

@@ -141,7 +141,7 @@ async def ask_pause(call: Call[None, None]) -> Response:
         call,
         Question(
             title=f"Pause schedule {name}?",
-            words="It fires nothing until somebody resumes it. What would have fired meanwhile is not made up for.",
+            words="It fires nothing until it is resumed. What would have fired meanwhile is not made up for.",
             action=f"/schedules/{name}/pause",
             button="Pause",
             fields=[Field(name="reason", label="Reason", placeholder="wrong numbers", hint="Why; everybody sees it.")],

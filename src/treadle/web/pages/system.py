@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from ... import __version__, checks
 from ...config import SETTINGS, masked, shown
+from ...core import glossary
 from ...core.fact import Fact, bounded
 from ..plain import plain
 from ..routing import Call, Routes
@@ -67,5 +68,5 @@ def _report(about: dict[str, str], facts: list[Fact], settings: list[tuple[str, 
 
 @routes.page("GET", "/help", action="see")
 async def help_(call: Call[None, None]) -> Response:
-    """The filter language and the keys."""
-    return await render(call, "help.html", title="Help", page="")
+    """The filter language, the keys, and what the labels mean."""
+    return await render(call, "help.html", title="Help", page="", glossary=glossary.LABELS)

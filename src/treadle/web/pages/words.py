@@ -120,7 +120,7 @@ def drain(found: Drain) -> str:
         case "grows":
             return f"grows by {number(found.per_minute if found.per_minute < 10 else round(found.per_minute))}/min"
         case "steady":
-            return "as many come as end"
+            return "steady"
         case "never":
             return f"never: {found.reason}"
         case "unknown":
