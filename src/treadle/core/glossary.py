@@ -1,4 +1,4 @@
-"""Glossary: what the labels of the dashboard and of `treadle top` mean. The help of the dashboard and `docs/glossary.md`
+"""Glossary: what the labels of the dashboard and of `treadle top` mean. The dashboard's help and `docs/glossary.md`
 are made from this table."""
 
 from __future__ import annotations

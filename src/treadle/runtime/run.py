@@ -28,7 +28,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from time import perf_counter
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
@@ -301,6 +301,9 @@ def _told(job: Job, kind: Literal["worker_lost", "limit"], message: str) -> Erro
     return ErrorEntry(attempt=job.attempt, kind=kind, message=message, pod=job.pod, started_at=job.started_at)
 
 
+_STOPS: Final = (".CancelledError", ".Terminated")
+
+
 def _retold(entry: ErrorEntry, kind: Literal["timeout", "cancelled"], message: str) -> ErrorEntry:
     """The same place and trace, told by what we know: the exception is only the shape in which our stop arrived. So a
     timeout has no type of an exception: it is called a timeout, also as a cause."""
@@ -309,8 +312,19 @@ def _retold(entry: ErrorEntry, kind: Literal["timeout", "cancelled"], message: s
         kind=kind,
         type="" if kind == "timeout" else entry.type,
         message=message,
-        trace=entry.trace,
+        trace=_ending(entry, f"{kind}: {message}"),
         place=entry.place,
         pod=entry.pod,
         started_at=entry.started_at,
     )
+
+
+def _ending(entry: ErrorEntry, last: str) -> str:
+    """The trace with another last line, if that only names the shape in which our stop arrived; and without the frame
+    of ours that raised it."""
+    *lines, said = entry.trace.rstrip("\n").split("\n")
+    if said != entry.type or not said.endswith(_STOPS):
+        return entry.trace
+    if lines and lines[-1].strip() == "raise Terminated":
+        del lines[-2:]
+    return "\n".join([*lines, last, ""])
