@@ -80,6 +80,71 @@ async def test_what_cannot_be_drawn_is_refused(app: App) -> None:
             await app.history.tasks(task="no such name!")
 
 
+async def test_the_first_ten_minutes_are_drawn_by_seconds(app: App) -> None:
+    async with app:
+        empty = await app.history.series(fine=True, since="1h")
+        assert empty.step == 60  # nothing has run yet
+        await run(app, "plain", "plain", "moody")
+        chart = await app.history.series(fine=True, since="24h")
+        assert (chart.step, len(chart.points) >= 13) == (5, True)
+        coarse = await app.history.series(since="24h")
+        assert chart.whole.outcomes == coarse.whole.outcomes == {"retried": 1, "snoozed": 1, "succeeded": 3}
+        assert (chart.whole.run, chart.whole.total) == (coarse.whole.run, coarse.whole.total)
+        assert sum(point.finished for point in chart.points) == 5
+        own = await app.history.series(fine=True, queue="moods")
+        assert (own.step, own.whole.finished) == (5, 3)
+        assert (await app.history.series(fine=True, queue="other")).whole.finished == 0
+        # A pod of another version counts by minutes alone: then all of it is drawn so, and none of its runs is missing.
+        now = await app.storage.time()
+        at = now - now % 60
+        await app.storage.roll_up(
+            [Rollup(resolution=60, at=at, queue="mail", task="send", pod="old", outcomes={"succeeded": 4})]
+        )
+        assert (await app.history.series(fine=True, since="1h")).step == 60
+        assert (await app.history.series(fine=True, since="1h")).whole.outcomes["succeeded"] == 7
+
+
+async def test_after_ten_minutes_of_history_charts_are_of_minutes(app: App) -> None:
+    async with app:
+        now = await app.storage.time()
+        minute = now - now % 60
+        rows = [
+            Rollup(resolution=size, at=minute, queue="mail", task="send", pod="p", outcomes={"succeeded": 4})
+            for size in (5, 60)
+        ]
+        await app.storage.roll_up(rows)
+        assert (await app.history.series(fine=True, since="1h")).step == 5
+        old = Rollup(resolution=60, at=minute - 660, queue="mail", task="send", pod="p", outcomes={"succeeded": 1})
+        await app.storage.roll_up([old])
+        chart = await app.history.series(fine=True, since="1h")
+        assert (chart.step, chart.whole.outcomes) == (60, {"succeeded": 5})
+
+
+@pytest.mark.parametrize(("resolution", "age"), [(HOUR, 10 * DAY), (DAY, 100 * DAY)])
+async def test_history_that_only_folds_tell_of_is_history(app: App, resolution: int, age: float) -> None:
+    async with app:
+        now = await app.storage.time()
+        names = {"queue": "mail", "task": "send", "outcomes": {"succeeded": 4}}
+        for size in (5, 60):
+            await app.storage.roll_up([Rollup(resolution=size, at=now - now % size, pod="p", **names)])  # type: ignore[arg-type]
+        then = now - age
+        await app.storage.roll_up([Rollup(resolution=resolution, at=then - then % resolution, **names)])  # type: ignore[arg-type]
+        assert (await app.history.series(fine=True, since="1h")).step == 60
+
+
+async def test_depth_can_be_asked_for_by_seconds_for_an_hour(app: App) -> None:
+    async with app:
+        await app.enqueue("plain")
+        await Sounder(app.storage).run_once()
+        chart = await app.history.depth(since="1m", step="5s")
+        assert (chart.step, len(chart.points)) == (5, pytest.approx(13, abs=1))
+        assert [point.ready for point in chart.points if point.ready is not None] == [1]
+        with pytest.raises(ValueError, match="whole minutes"):
+            await app.history.depth(since="2h", step="5s")
+        with pytest.raises(ValueError, match="whole minutes"):
+            await app.history.series(since="1m", step="5s")
+
+
 async def test_a_timeline_of_a_job_with_a_past(app: App) -> None:
     async with app:
         (id,) = await run(app, "moody")
@@ -202,7 +267,7 @@ async def test_what_the_services_of_a_pod_write_and_see(app: App) -> None:
 def test_all_of_it_has_sync_twins(app: App) -> None:
     try:
         id = app.enqueue_sync("plain").id
-        assert app.history.series_sync(since="1h").whole.finished == 0
+        assert app.history.series_sync(since="1h", fine=True).whole.finished == 0
         assert app.history.tasks_sync(waiting=False) == ()
         (pair,) = app.history.tasks_sync()  # it still waits
         assert (pair.task, pair.series.whole.finished, pair.series.whole.wait.count) == ("plain", 0, 1)

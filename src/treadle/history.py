@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from .beginning import began
 from .client import Client
 from .context import instant
 from .core import ages as aging
 from .core import compare as comparing
-from .core import event, names, rollup
+from .core import event, names, rollup, young
 from .core import filter as filters
 from .core import heat as heating
 from .core import series as charts
@@ -19,7 +20,7 @@ from .core.duration import Duration, seconds
 from .core.heat import Heat
 from .core.histogram import Histogram
 from .core.reading import FLEET, Reading
-from .core.rollup import HOUR, KEEP, MINUTE, Rollup
+from .core.rollup import FINE, HOUR, KEEP, MINUTE, Rollup, floor
 from .core.series import EventView, PairSeries, ReadingView, Series
 from .ports import Query
 
@@ -45,11 +46,16 @@ class History:
         until: datetime | None = None,
         step: Duration | None = None,
         waiting: bool = True,
+        fine: bool = False,
     ) -> Series:
         """How many runs ended how, and how long they waited and took, over time. At most 2,000 points. Where it ends
         now, jobs that still wait count by their age among the waits of the last point and of the whole: what is never
-        claimed would be missing otherwise. `waiting=False` leaves them out."""
-        rows, begin, now, size = await self._rows(queue, task, since, until, step)
+        claimed would be missing otherwise. `waiting=False` leaves them out.
+
+        While the storage has less than ten minutes of history, `fine=True` answers with points of five seconds over
+        the time that there is, whatever range and step are asked for; after that it changes nothing."""
+        found = await self._fine_rows(queue, task) if fine and until is None else None
+        rows, begin, now, size = found or await self._rows(queue, task, since, until, step)
         waits = await self._ages(queue) if waiting and until is None else {}
         return charts.series(rows, begin, now, size, aging.of(waits, queue, task))
 
@@ -90,10 +96,14 @@ class History:
         until: datetime | None = None,
         step: Duration | None = None,
     ) -> DepthSeries:
-        """How much lay in the queues over time, as the leader has noted it once a minute. At most 2,000 points."""
+        """How much lay in the queues over time, as the leader has noted it once a minute. At most 2,000 points.
+        Of the first ten minutes of a storage the leader notes it every five seconds: `step="5s"`, for an hour."""
         if queue is not None:
             names.check_name("queue", queue)
-        now, begin, end, size = await self._range(since, until, step)
+        now, begin, end, size = await self._range(since, until, step, may_be_fine=True)
+        if size == FINE:
+            noted = await self._soundings(FINE, floor(begin, FINE), None if until is None else end)
+            return depth_series(noted, floor(begin, FINE), end, size, queue)
         resolution = min(HOUR, rollup.resolution_for(now - begin, size))
         size = max(size, resolution)
         first = rollup.floor(begin, size)
@@ -154,6 +164,20 @@ class History:
             rows += await self._read(fine, begins, ends, queue, task)
         return rows, first, end, size
 
+    async def _fine_rows(
+        self, queue: str | None, task: str | None
+    ) -> tuple[Sequence[Rollup], float, float, float] | None:
+        """The whole history by seconds, if it is young and known so."""
+        _check_names(queue, task)
+        now = await self._client.ask(lambda storage: storage.time())
+        if not young.is_young(await self._client.ask(lambda storage: began(storage, now)), now):
+            return None
+        since = floor(now - young.YOUNG, MINUTE)
+        # In this order: a minute that was written meanwhile has its steps.
+        minutes = await self._read(MINUTE, since, None, queue, task)
+        steps = await self._read(FINE, since, None, queue, task)
+        return (steps, young.begins(steps, now), now, float(FINE)) if young.covers(steps, minutes) else None
+
     async def _ages(self, queue: str | None) -> dict[tuple[str, str], Histogram]:
         """Of jobs that still wait, the oldest; only if there may be more of them, how many there are."""
         which = filters.parse("state:ready" if queue is None else f"state:ready queue:{queue}")
@@ -168,13 +192,21 @@ class History:
         return aging.ages(oldest, [each for each in due if queue in (None, each.queue)], ready)
 
     async def _range(
-        self, since: Duration | datetime, until: datetime | None, step: Duration | None
+        self,
+        since: Duration | datetime,
+        until: datetime | None,
+        step: Duration | None,
+        *,
+        may_be_fine: bool = False,
     ) -> tuple[float, float, float, float]:
         """Now, where a chart begins and ends, and what one point of it stands for."""
         now = await self._client.ask(lambda storage: storage.time())
         end = now if until is None else min(instant(until, "until"), now)
         begin = _begin(since, end)
-        return now, begin, end, rollup.step_for(end - begin, None if step is None else seconds(step, "step"))
+        asked = None if step is None else seconds(step, "step")
+        if may_be_fine and asked == FINE and now - begin <= KEEP["fine readings"]:
+            return now, begin, end, asked
+        return now, begin, end, rollup.step_for(end - begin, asked)
 
     async def _within(
         self, window: Window, resolution: int, now: float, queue: str | None, task: str | None
@@ -203,9 +235,10 @@ class History:
         until: datetime | None = None,
         step: Duration | None = None,
         waiting: bool = True,
+        fine: bool = False,
     ) -> Series:
         return self._client.run_sync(
-            self.series(queue=queue, task=task, since=since, until=until, step=step, waiting=waiting)
+            self.series(queue=queue, task=task, since=since, until=until, step=step, waiting=waiting, fine=fine)
         )
 
     def tasks_sync(

@@ -716,8 +716,9 @@ class Storage(Protocol):
         *,
         queue: str | None = None,
         task: str | None = None,
+        limit: int | None = None,
     ) -> Sequence[Rollup]:
-        """The rows of one resolution with since ≤ at < until, oldest first."""
+        """The rows of one resolution with since ≤ at < until, oldest first; with `limit` the first so many."""
         ...
 
     async def readings(

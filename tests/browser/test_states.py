@@ -57,7 +57,7 @@ def fill(url: str, jobs: int = 3) -> None:
 
 
 PAGES = {
-    "/": "enqueue_sync",
+    "/": "from treadle import App",
     "/jobs": "enqueue_sync",
     "/failures": "No failed jobs",
     "/queues": "app.queue(",

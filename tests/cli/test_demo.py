@@ -12,6 +12,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -362,13 +363,14 @@ def test_demo_tasks_belong_to_the_demo_alone() -> None:
 # In the dashboard ----------------------------------------------------------------------------------------------------
 
 KEPT_OPEN = """
-import sys
-from treadle.cli.demo_web import dashboard, keep_open
+from pathlib import Path
+from treadle.cli.demo_web import dashboard, furnish, keep_open
 from treadle.cli.output import Output
 from treadle.cli.demo_tasks import app
 
 with dashboard(Output(), app.url, 0) as at:
-    keep_open(Output(), app, at)
+    furnish()
+    keep_open(Output(), at, Path.cwd())
 """
 
 
@@ -380,6 +382,9 @@ def test_the_dashboard_stays_open_on_a_living_system(tmp_path: Path) -> None:
     assert process.stderr is not None
     try:
         at = process.stderr.readline().split()[-1]
+        rest: list[str] = []
+        listening = threading.Thread(target=lambda: rest.extend(process.stderr or ()), daemon=True)
+        listening.start()
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         deadline, done = time.monotonic() + 30, 0
         while time.monotonic() < deadline and not done:
@@ -387,8 +392,47 @@ def test_the_dashboard_stays_open_on_a_living_system(tmp_path: Path) -> None:
             with opener.open(f"{at}/api/v1/queues", timeout=10) as answer:
                 done = sum(queue["succeeded"] for queue in json.load(answer)["items"])
         assert done
+        with opener.open(f"{at}/api/v1/schedules", timeout=10) as answer:
+            assert {"nightly-report", "sync-stock"} <= {each["name"] for each in json.load(answer)["items"]}
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
+        listening.join(30)
+        assert workers_of(process.pid) == []
+        # Jobs fail there on purpose: what workers say of them is in their logs.
+        assert (tmp_path / "worker-4.log").is_file()
+        assert len(rest) == 5 and rest[-1] == "Ctrl-C ends it, and removes its database.\n", rest
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+@pytest.mark.slow
+@pytest.mark.journey
+@pytest.mark.parametrize(
+    ("told", "code"),
+    [("Open the dashboard", 130), ("enqueue ", 130), ("throttle ", 130), ("Ctrl-C ends it", 0)],
+    ids=["at once", "at the start", "in the story", "at the end"],
+)
+def test_ctrl_c_ends_the_demo_with_its_dashboard_at_every_stage(tmp_path: Path, told: str, code: int) -> None:
+    process = subprocess.Popen(
+        [*COMMAND, "--web", "--port", "0"], cwd=tmp_path, env=environ(tmp_path), stderr=subprocess.PIPE, text=True
+    )
+    assert process.stderr is not None
+    said: list[str] = []
+    try:
+        for line in process.stderr:
+            said.append(line)
+            if told in line:
+                break
+        process.send_signal(signal.SIGINT)
+        said.extend(process.stderr)
+        assert process.wait(30) == code, said
+        assert "Traceback" not in "".join(said), said
+        assert workers_of(process.pid) == []
+        assert list(tmp_path.iterdir()) == []
+        if code == 0:
+            assert said[-1] == "Ended: the dashboard and the worker are stopped, the database is removed.\n"
     finally:
         process.kill()
         process.wait()

@@ -47,6 +47,15 @@ def only(**given: Any) -> Item:
     return item
 
 
+def test_a_worker_that_was_started_since_doctor_looked_is_seen_at_once() -> None:
+    alone = [Fact("TREADLE-D010", "warn", "no live pod")]
+    leaderless = [Fact("TREADLE-D012", "warn", "no pod leads")]
+    assert only(facts=alone, pods=[pod(state="lost", running=0, beat_at=NOW - timedelta(days=1))])
+    assert kinds(facts=alone, pods=[pod()]) == []
+    assert only(facts=leaderless, pods=[pod()])
+    assert kinds(facts=leaderless, pods=[pod(leader=True)]) == []
+
+
 def test_of_many_of_a_kind_some_are_shown_and_the_others_counted() -> None:
     items = [Item(kind="a", subject=str(n), level="error", text=f"a {n}", page="queues") for n in range(5)]
     items += [Item(kind="b", level="warn", text="b")]

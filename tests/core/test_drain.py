@@ -90,6 +90,17 @@ def test_the_pace_is_that_of_the_time_that_was_really_watched() -> None:
     assert flow([just], [], 0, NOW).out == pytest.approx(1.0)
 
 
+def test_a_minute_in_which_all_began_was_watched_from_then_on() -> None:
+    first = minutes(0, 40)
+    assert flow([first], [], 0, NOW).out == pytest.approx(40 / 30)
+    assert flow([first], [], 0, NOW, ago(20)).out == pytest.approx(2.0)
+    assert flow([first], [], 0, NOW, ago(2)).out == pytest.approx(4.0)  # ten seconds at least
+    assert flow([first], [], 0, NOW, ago(500)).out == pytest.approx(40 / 30)
+    # What was noted for the minute as a whole was noted later than its beginning.
+    assert flow([first], [(ago(30), 300)], 100, NOW, ago(20)).growth is None
+    assert flow([first], [(ago(15), 300)], 150, NOW, ago(20)).growth == pytest.approx(-10.0)
+
+
 def test_what_is_ready_grows_by_what_was_noted_of_it() -> None:
     busy = minutes(60, 60, 60, 60, 60, 30)
     assert flow([busy], [(ago(600), 0), (ago(300), 100), (ago(60), 300)], 400, NOW).growth == pytest.approx(1.0)

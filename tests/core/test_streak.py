@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from treadle.core.streak import Step, Streak, find
+from treadle.core.streak import Step, Streak, find, not_before
 
 Y, N, X = True, False, None
 
@@ -25,3 +25,19 @@ Y, N, X = True, False, None
 )
 def test_since_when_it_has_been_so(marks: list[bool | None], found: Streak | None) -> None:
     assert find([Step(100.0 * n, mark) for n, mark in enumerate(marks)], 100.0, patience=300.0) == found
+
+
+@pytest.mark.parametrize(
+    ("since", "began", "known_since", "expected"),
+    [
+        (600.0, None, 0.0, 600.0),
+        (600.0, 780.0, 0.0, 780.0),  # the five minutes began before the first run of all
+        (600.0, 300.0, 0.0, 600.0),
+        (600.0, 780.0, 601.0, 600.0),  # it is older than what is known of the first run
+    ],
+)
+def test_nothing_has_been_so_since_before_the_first_run(
+    since: float, began: float | None, known_since: float, expected: float
+) -> None:
+    for at_least in (False, True):
+        assert not_before(Streak(since, at_least), began, known_since) == Streak(expected, at_least)

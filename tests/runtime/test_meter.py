@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from treadle import App
 from treadle.core import event as events
 from treadle.core import lifecycle, rollup
 from treadle.core.backoff import Retry
 from treadle.core.job import Change, Job, State
 from treadle.core.outcome import Interrupted, Outcome, Snoozed, Succeeded
-from treadle.core.rollup import HOUR, MINUTE, OTHER
+from treadle.core.rollup import FINE, HOUR, MINUTE, OTHER, Rollup
 from treadle.executors.async_ import AsyncExecutor
 from treadle.runtime.meter import Meter
 from treadle.runtime.run import Run
 from treadle.runtime.services.recorder import Recorder
 from treadle.runtime.services.roller import Roller
+from treadle.runtime.services.sounder import Sounder
 from treadle.runtime.timed import Timed
 from treadle.storages.memory import MemoryStorage
 from treadle.testing.clock import FakeClock
@@ -55,6 +58,7 @@ def finish(
 def a_meter() -> Meter:
     meter = Meter()
     meter.pod = "p"
+    meter.fine_until = 0.0  # history is old, unless a test says otherwise
     return meter
 
 
@@ -342,3 +346,164 @@ async def test_a_storage_that_is_timed_is_the_storage() -> None:
         await timed.storage.backup("x")
     assert timed.errors == {"backup": 1}
     assert timed.age < 5
+
+
+# The first ten minutes -----------------------------------------------------------------------------------------------
+
+
+def a_young_meter() -> Meter:
+    meter = Meter()
+    meter.pod = "p"
+    return meter
+
+
+def counts(rows: Any) -> list[tuple[float, int]]:
+    return [(row.at - NOON, sum(row.outcomes.values())) for row in rows]
+
+
+async def test_the_first_minutes_are_written_by_steps_too_and_the_steps_make_up_the_minute() -> None:
+    meter, storage = a_young_meter(), MemoryStorage(FakeClock(NOON))
+    recorder = a_recorder(storage, meter)
+    for at in (0, 1, 8, 21, 58, 59.5, 70):  # each ends a second later
+        finish(meter, NOON + at, seconds=1.0 + at / 100)
+        await recorder.flush()
+    assert counts(await storage.rollups(FINE, 0.0)) == [(0, 2), (5, 1), (20, 1), (55, 1), (60, 1), (70, 1)]
+    minutes = await storage.rollups(MINUTE, 0.0)
+    assert counts(minutes) == [(0, 5), (60, 2)]
+    for minute in minutes:
+        steps = [row for row in await storage.rollups(FINE, 0.0) if rollup.floor(row.at, MINUTE) == minute.at]
+        (whole,) = rollup.fold(steps, MINUTE)
+        assert (whole.outcomes, whole.run, whole.wait, whole.total) == (
+            minute.outcomes,
+            minute.run,
+            minute.wait,
+            minute.total,
+        )
+    (total,) = meter.totals()
+    assert (total.outcomes, total.run.count) == ({"succeeded": 7}, 7)
+
+
+async def test_a_step_that_comes_late_is_counted_in_the_running_one() -> None:
+    meter = a_young_meter()
+    finish(meter, NOON + 10)
+    finish(meter, NOON + 3)
+    finish(meter, NOON + 12)
+    rows = meter.take_rows()
+    assert counts(row for row in rows if row.resolution == FINE) == [(10, 3)]
+    assert counts(row for row in rows if row.resolution == MINUTE) == [(0, 3)]
+
+
+async def test_a_turn_over_the_end_of_a_step_counts_each_run_where_it_ended() -> None:
+    meter = a_young_meter()
+    jobs = [a_job(NOON + at) for at in (3.0, 4.5, 9.5)]
+    meter.finished([a_change(job) for job in jobs], [a_run(job, 1.0) for job in jobs])
+    assert counts(row for row in meter.take_rows() if row.resolution == FINE) == [(0, 1), (5, 1), (10, 1)]
+
+
+async def test_rescues_of_the_first_minutes_are_counted_by_steps() -> None:
+    meter = a_young_meter()
+    job = a_job(NOON)
+    meter.rescued(lifecycle.rescue(job, "other"), job, NOON + 12)
+    rows = meter.take_rows()
+    assert [(row.resolution, row.at - NOON, row.outcomes) for row in rows] == [
+        (FINE, 10.0, {"rescued": 1}),
+        (MINUTE, 0.0, {"rescued": 1}),
+    ]
+
+
+async def test_steps_end_with_the_minute_in_which_history_is_ten_minutes_old() -> None:
+    clock = FakeClock(NOON + 30)
+    meter, storage = a_young_meter(), MemoryStorage(clock)
+    recorder = a_recorder(storage, meter)
+    for _ in range(70):  # one every ten seconds
+        finish(meter, clock.now(), seconds=0.5)
+        await recorder.flush()
+        clock.advance(10)
+    minutes = await storage.rollups(MINUTE, 0.0)
+    assert sum(row.outcomes["succeeded"] for row in minutes) == 70
+    steps = await storage.rollups(FINE, 0.0)
+    assert {rollup.floor(row.at, MINUTE) - NOON for row in steps} == {60.0 * n for n in range(10)}
+    assert sum(row.outcomes["succeeded"] for row in steps) == 57
+    (total,) = meter.totals()
+    assert total.outcomes == {"succeeded": 70}
+
+
+@pytest.mark.parametrize(
+    ("resolution", "age"), [(MINUTE, 11 * 60.0), (MINUTE, 2 * 86_400.0), (HOUR, 20 * 86_400.0), (86_400, 90 * 86_400.0)]
+)
+async def test_a_pod_that_joins_a_storage_with_history_writes_no_steps(resolution: int, age: float) -> None:
+    clock = FakeClock(NOON + 31)
+    meter, storage = a_young_meter(), MemoryStorage(clock)
+    old = Rollup(resolution=resolution, at=rollup.floor(NOON - age, resolution), queue="q", task="t", pod="other")
+    await storage.roll_up([old])
+    recorder = a_recorder(storage, meter)
+    for at in (31, 36, 47, 58, 63):
+        finish(meter, NOON + at)
+        await recorder.flush()
+    assert await storage.rollups(FINE, 0.0) == []
+    assert counts(row for row in await storage.rollups(MINUTE, NOON)) == [(0, 4), (60, 1)]
+    (total,) = meter.totals()
+    assert total.outcomes == {"succeeded": 5}
+
+
+async def test_a_pod_that_joins_young_history_stops_with_the_others() -> None:
+    clock = FakeClock(NOON + 301)
+    storage, joined = MemoryStorage(clock), a_young_meter()
+    await storage.roll_up([Rollup(resolution=MINUTE, at=NOON, queue="q", task="t", pod="other")])
+    finish(joined, clock.now())
+    await a_recorder(storage, joined).flush()
+    assert joined.fine_until == NOON + 600
+    assert len(await storage.rollups(FINE, 0.0)) == 1
+
+
+async def test_a_pod_that_waited_for_its_first_job_for_long_counts_its_first_minutes_so() -> None:
+    clock = FakeClock(NOON)
+    meter, storage = a_young_meter(), MemoryStorage(clock)
+    recorder = a_recorder(storage, meter)
+    await recorder.flush()
+    clock.advance(3600)
+    finish(meter, clock.now())
+    await recorder.flush()
+    assert counts(await storage.rollups(FINE, 0.0)) == [(3600, 1)]
+
+
+async def test_the_age_of_history_is_asked_for_again_if_the_storage_was_away() -> None:
+    meter, away = a_young_meter(), True
+
+    class Away(MemoryStorage):
+        async def rollups(self, *args: Any, **kwargs: Any) -> Any:
+            if away:
+                raise OSError("away")
+            return await super().rollups(*args, **kwargs)
+
+    storage = Away(FakeClock(NOON))
+    recorder = a_recorder(storage, meter)
+    finish(meter)
+    with pytest.raises(OSError, match="away"):
+        await recorder.flush()
+    away = False
+    await recorder.flush()
+    assert counts(await storage.rollups(FINE, 0.0)) == [(0, 1)]
+
+
+async def test_a_chart_changes_over_to_minutes_when_history_is_ten_minutes_old_and_tells_the_same_number() -> None:
+    clock = FakeClock(NOON + 20)
+    storage, meter = MemoryStorage(clock), a_young_meter()
+    app, recorder, sounder = App(storage=storage), a_recorder(storage, meter), Sounder(storage)
+    steps: list[tuple[float, float]] = []
+    async with app:
+        for n in range(1, 160):  # thirteen minutes
+            finish(meter, clock.now() - 1.0, seconds=0.5)
+            await recorder.flush()
+            await sounder.run_once()
+            chart = await app.history.series(fine=True, since="1h")
+            coarse = await app.history.series(since="1h")
+            assert chart.whole.outcomes == coarse.whole.outcomes == {"succeeded": n}
+            assert sum(point.finished for point in chart.points) == n
+            steps.append((clock.now() - NOON, chart.step))
+            clock.advance(5)
+        depth = await app.history.depth(since=datetime.fromtimestamp(NOON + 20, UTC), step="5s")
+    assert {step for at, step in steps if at < 600} == {FINE}
+    assert {step for at, step in steps if at >= 600} == {MINUTE}
+    assert [point.ready for point in depth.points[:116]] == [0] * 116
+    assert depth.points[117].ready is None  # nobody noted it by seconds any more

@@ -8,7 +8,7 @@ import pytest
 
 from treadle import App
 from treadle.core.reading import FLEET, Depth
-from treadle.core.rollup import HOUR, MINUTE
+from treadle.core.rollup import FINE, HOUR, MINUTE, Rollup
 from treadle.runtime.services.roller import Roller
 from treadle.runtime.services.sounder import Sounder
 from treadle.storages.memory import MemoryStorage
@@ -49,6 +49,34 @@ async def test_the_queues_are_counted_once_a_minute_not_with_every_pass() -> Non
     for _ in range(3):
         await sounder.run_once()
     assert asked == 1
+
+
+async def test_each_step_is_noted_while_history_is_young_and_after_that_each_minute() -> None:
+    clock = FakeClock(NOON)
+    storage = MemoryStorage(clock)
+    sounder = Sounder(storage)
+    await storage.roll_up([Rollup(resolution=MINUTE, at=NOON, queue="mail", task="send", pod="p")])
+    while clock.now() < NOON + 720:
+        await sounder.run_once()
+        clock.advance(sounder.every)
+    steps = await storage.readings(FINE, 0.0, pod=FLEET)
+    assert [each.at for each in steps] == [NOON + n * FINE for n in range(120)]
+    assert [each.at for each in await storage.readings(MINUTE, 0.0)] == [NOON + n * 60 for n in range(12)]
+    assert sounder.every == 15.0
+
+
+async def test_an_idle_storage_is_not_looked_at_every_few_seconds_for_ever() -> None:
+    clock = FakeClock(NOON)
+    storage = MemoryStorage(clock)
+    sounder = Sounder(storage)
+    for _ in range(100):
+        await sounder.run_once()
+        clock.advance(30)
+    assert len(await storage.readings(FINE, 0.0)) == 20
+    # Until its first run.
+    await storage.roll_up([Rollup(resolution=MINUTE, at=clock.now(), queue="mail", task="send", pod="p")])
+    await sounder.run_once()
+    assert len(await storage.readings(FINE, 0.0)) == 21
 
 
 async def test_who_does_not_lead_any_more_writes_nothing() -> None:

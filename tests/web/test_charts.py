@@ -110,7 +110,8 @@ async def test_a_line_says_what_of_a_point_it_is(world: World) -> None:
     assert plot["from"][2] == ["outcomes.failed", "outcomes.rescued"]
     assert plot["y"][2] == [3]
     assert json.loads(charts.latency(found).plot)["y"][0] == [None]  # nothing waited: not zero
-    assert charts.points_of(found, queue="a b", task=None) == "step=60&queue=a+b"
+    assert charts.points_of(found.step, queue="a b", task=None) == "step=60&queue=a+b"
+    assert charts.points_of(found.step, fine=True) == "step=60&fine=true"
 
 
 async def test_the_stream_tells_the_last_points_of_the_chart_that_was_asked_for(
@@ -222,9 +223,9 @@ async def test_the_page_of_a_comparison(site: World) -> None:
 
 async def test_pages_have_the_chart_of_depth_and_links_to_files(site: World) -> None:
     overview = (await page(site, "/", "viewer")).text
-    assert 'id="chart-depth"' in overview and 'data-points="step=60"' in overview
+    assert 'id="chart-depth"' in overview and 'data-points="step=60&amp;fine=true"' in overview
     own = (await page(site, "/queues/later")).text
-    assert 'id="chart-depth"' in own and 'data-points="step=60&amp;queue=later"' in own
+    assert 'id="chart-depth"' in own and 'data-points="step=60&amp;queue=later&amp;fine=true"' in own
     assert "/api/v1/jobs.csv?filter=state%3Afailed" in (await page(site, "/jobs?filter=state:failed")).text
     assert "/api/v1/failures.csv?limit=200" in (await page(site, "/failures")).text
     assert "/api/v1/series/tasks.csv?since=24h&amp;step=1h" in (await page(site, "/performance")).text

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from treadle.core.rollup import HOUR, MINUTE, Rollup
 from treadle.storages.sqlite import SQLiteStorage, connect, find
 from treadle.storages.sqlite.readers import Readers
 from treadle.web import once
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.anyio
 DEAR = ("queues", "pods", "due_tasks", "failures", "catalog", "schedules", "mutes", "facts")
 # Page → (reads, statements): as many as there are now, and a few more. The world has two queues and three tasks.
 PAGES = {
-    "/": (19, 67),
+    "/": (20, 68),
     "/jobs": (7, 67),
     "/jobs?filter=state:ready": (7, 60),
     "/jobs?filter=state:scheduled": (7, 60),
@@ -39,7 +40,7 @@ PAGES = {
     "/jobs/{ready}": (13, 60),
     "/failures": (9, 37),
     "/queues": (6, 27),
-    "/queues/default": (10, 36),
+    "/queues/default": (11, 37),
     "/pods": (3, 12),
     "/schedules": (7, 27),
     "/schedules/nightly": (6, 18),
@@ -48,6 +49,8 @@ PAGES = {
     "/operations": (4, 9),
     "/system": (12, 67),
 }
+
+MORE_WHILE_YOUNG = 4  # whether there is older history, its seconds, and depths by seconds
 
 
 class Watch:
@@ -102,9 +105,15 @@ async def page(world: World, path: str) -> str:
     return answer.text
 
 
-async def test_pages_ask_for_little_and_for_nothing_twice(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("more", [0, MORE_WHILE_YOUNG], ids=["old", "young"])
+async def test_pages_ask_for_little_and_for_nothing_twice(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, more: int
+) -> None:
     watch = Watch(monkeypatch)
     async with world_on(tmp_path / "web.db", pages=True) as world:
+        if not more:
+            at = await world.app.storage.time() // MINUTE * MINUTE - HOUR
+            await world.app.storage.roll_up([Rollup(resolution=MINUTE, at=at, queue="default", task="ok", pod="p")])
         await world.web.attending.look()  # what doctor does beside the first page, and not again for a while
         for path, (reads, statements) in PAGES.items():
             world.web.counts.forget()
@@ -112,8 +121,8 @@ async def test_pages_ask_for_little_and_for_nothing_twice(monkeypatch: pytest.Mo
             await page(world, path.format(**world.ids))
             twice = {verb: times for verb, times in watch.verbs.items() if times > 1}
             assert not twice, (path, twice)
-            assert watch.reads <= reads, (path, watch.reads)
-            assert len(watch.statements) <= statements, (path, len(watch.statements), watch.statements)
+            assert watch.reads <= reads + more, (path, watch.reads)
+            assert len(watch.statements) <= statements + more, (path, len(watch.statements), watch.statements)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,7 @@ Next, with the app.py of the README (it is also in examples/hello):
   treadle jobs find                       # see what became of it
   treadle demo --web                      # this again, in the dashboard
 """
+NEXT_IN_WEB: Final = NEXT.replace(NEXT.splitlines()[-1], "").rstrip()
 
 
 @verb(
@@ -52,7 +53,7 @@ Next, with the app.py of the README (it is also in examples/hello):
     "treadle demo --keep    # and look around in what it left",
 )
 @click.option("--keep", is_flag=True, help="Keep the database and the workers' logs.")
-@click.option("--web", is_flag=True, help="Open the dashboard on it, and keep it open until Ctrl-C.")
+@click.option("--web", is_flag=True, help="Serve the dashboard on it from the start, and until Ctrl-C.")
 @click.option("--port", type=click.IntRange(0, 65_535), help="Of the dashboard. Default 8181; 0 takes a free one.")
 def demo(call: Invocation, keep: bool, web: bool, port: int | None) -> int:
     """See it work: about 20 seconds of a small shop's jobs.
@@ -68,15 +69,16 @@ def demo(call: Invocation, keep: bool, web: bool, port: int | None) -> int:
         with _stage(folder):
             if not web:
                 return _run(call.out, folder, keep)
-            from .demo_web import dashboard, keep_open
+            from .demo_web import dashboard, furnish, keep_open
 
             with dashboard(call.out, _url(folder), port) as at:
-                code = _run(call.out, folder, keep)
+                furnish()
+                code = _run(call.out, folder, keep, next_steps=NEXT_IN_WEB)
                 if code == DONE:
-                    from .demo_tasks import app
-
-                    keep_open(call.out, app, at)
-                return code
+                    keep_open(call.out, at, folder, keep=keep)
+            if code == DONE and not keep:
+                call.out.say("Ended: the dashboard and the worker are stopped, the database is removed.")
+            return code
     finally:
         if keep:
             _say_where(call.out, folder)
@@ -103,7 +105,7 @@ def _stage(folder: Path) -> Generator[None]:
         os.environ.update(before)
 
 
-def _run(out: Output, folder: Path, keep: bool) -> int:
+def _run(out: Output, folder: Path, keep: bool, next_steps: str = NEXT) -> int:
     # Not before the stage is set: importing the tasks makes their App, of the settings that are there.
     from .demo_scene import Scene, Workers
 
@@ -112,7 +114,7 @@ def _run(out: Output, folder: Path, keep: bool) -> int:
         ending = asyncio.run(_play(scene))
         if ending is None:
             return INTERRUPTED
-    _report(out, scene, ending, _url(folder) if keep else None)
+    _report(out, scene, ending, _url(folder) if keep else None, next_steps)
     return DONE if ending.ok else FAILED
 
 
@@ -151,7 +153,7 @@ async def _timed(scene: Scene) -> Ending:
 # What is said at the end
 
 
-def _report(out: Output, scene: Scene, ending: Ending, url: str | None) -> None:
+def _report(out: Output, scene: Scene, ending: Ending, url: str | None, next_steps: str) -> None:
     if out.as_json:
         out.data(_as_json(scene, ending, url))
     else:
@@ -163,7 +165,7 @@ def _report(out: Output, scene: Scene, ending: Ending, url: str | None) -> None:
     if len(ending.problems) > _MOST_PROBLEMS:
         out.warn(f"and {len(ending.problems) - _MOST_PROBLEMS} more")
     if ending.ok and not out.as_json:
-        out.say(NEXT.rstrip())
+        out.say(next_steps.rstrip())
 
 
 def _sum(totals: dict[str, int]) -> str:

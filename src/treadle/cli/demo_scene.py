@@ -29,6 +29,7 @@ from .demo_view import Snapshot, View
 LOOK_EVERY: Final = 0.1
 PACE: Final = 1.0  # from one line of the story to the next, at least
 MOST_JOBS: Final = 1000  # one page
+BUSY: Final = 4  # so many jobs are worth a kill -9
 
 _PREFIX: Final = "demo"
 _LAST_WAIT: Final = 5.0
@@ -58,9 +59,10 @@ class Worker:
 class Workers:
     """`treadle worker`, as anybody would start it, in processes of its own. Leaving it leaves none behind."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, before: int = 0) -> None:
         self.all: list[Worker] = []
         self._folder = folder
+        self._before = before  # so many were there earlier: numbers and logs go on
 
     def __enter__(self) -> Workers:
         return self
@@ -69,7 +71,7 @@ class Workers:
         self.stop()
 
     def start(self) -> Worker:
-        number = len(self.all) + 1
+        number = self._before + len(self.all) + 1
         command = [sys.executable, "-m", __package__ or "", "worker", "-A", f"{__package__}.demo_tasks:app"]
         command += ["-q", ",".join(f"{name}:{slots}" for name, slots in shop.QUEUES.items())]
         command += ["--parent", str(os.getpid())]
@@ -316,7 +318,7 @@ class Scene:
         await self._rest()
         if self._queues["reports"].ready < 8:  # on an odd machine they are done already; a dead worker must leave some
             self._note(*await self._app.enqueue_many(shop.monthly.bind(f"late-{number}") for number in range(8)))
-        await self._until(lambda: self._busiest().running >= 4 or not self._ready())
+        await self._until(lambda: self._busiest().running >= BUSY or not self._ready())
         pod = self._busiest()
         victim = next(worker for worker in self._live() if worker.process.pid == pod.pid)
         killed_at = time.time()
@@ -402,7 +404,10 @@ class Scene:
         return [worker for worker in self._workers.all if worker.process.pid in self._pods and not worker.killed]
 
     def _busiest(self) -> PodView:
-        return max((self._pods[worker.process.pid] for worker in self._live()), key=lambda pod: pod.running)
+        """Of two that are busy enough, the one that does not lead: the other goes on noting how deep queues are, and
+        the chart of depths in the dashboard has no gap just when something happens."""
+        live = [self._pods[worker.process.pid] for worker in self._live()]
+        return max(live, key=lambda pod: (min(pod.running, BUSY), not pod.leader, pod.running))
 
     def _ready(self) -> int:
         return sum(queue.ready for queue in self._queues.values())

@@ -7,15 +7,19 @@ import contextlib
 import random
 import signal
 from collections.abc import Generator
-from typing import TYPE_CHECKING, Final
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..app import App
+    from ..context import Call, Handle
+    from .demo_scene import Workers
 
 HOST: Final = "127.0.0.1"
 PAUSE: Final = 0.7
+BY: Final = "demo"
 
 
 @contextlib.contextmanager
@@ -33,7 +37,7 @@ def dashboard(out: Output, url: str, port: int | None) -> Generator[str]:
     app = App(url)
     serving = Beside(server(make(app, settings, None), HOST, 0), sockets=[listening])
     serving.start()
-    out.say(f"the dashboard: {at}\n")
+    out.say(f"Open the dashboard, and watch the next twenty seconds there: {at}\n")
     try:
         yield at
     finally:
@@ -41,30 +45,67 @@ def dashboard(out: Output, url: str, port: int | None) -> Generator[str]:
         serving.join(10)
 
 
-def keep_open(out: Output, app: App, at: str) -> None:
-    """A worker and a trickle of jobs, so that there is something to see, until Ctrl-C."""
-    out.say(f"\nThe dashboard stays open, with a worker and a few new jobs: {at}\nCtrl-C ends it.")
-    asyncio.run(_live(app))
+def furnish() -> None:
+    """What a shop has beside its jobs: a schedule, and a queue that somebody has paused. Neither makes a job while the
+    scene plays: its books count every job."""
+    asyncio.run(_furnish())
 
 
-async def _live(app: App) -> None:
-    from .demo_tasks import charge, deliver, newsletter, thumbnail
+async def _furnish() -> None:
+    from .demo_tasks import app, monthly
+
+    in_half_a_day = datetime.now(UTC) + timedelta(hours=12)
+    line = f"{in_half_a_day.minute} {in_half_a_day.hour} * * *"
+    async with app:
+        await app.schedules.add("nightly-report", line, monthly.name, {"customer": "all"}, by=BY)
+        await app.queues.pause("archive", reason="the disk is being replaced", by=BY)
+
+
+def keep_open(out: Output, at: str, folder: Path, *, keep: bool = False) -> None:
+    """A worker process and a trickle of jobs, so that there is something to see, until Ctrl-C."""
+    from .demo_scene import Workers
+
+    out.say(f"\nThe dashboard stays open, with one worker and a few new jobs every second: {at}")
+    out.say("Its Attention is about the story above: webhooks that were refused, a worker that was killed.")
+    out.say(f"Ctrl-C ends it{'' if keep else ', and removes its database'}.")
+    with Workers(folder, before=3) as workers:
+        asyncio.run(_live(workers))
+
+
+async def _live(workers: Workers) -> None:
+    from .demo_tasks import app, monthly, sync_stock
 
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, ended.set)
     chance = random.Random()  # noqa: S311 - a demo
-    async with app, app.worker():
+    workers.start()
+    report: Handle[Any] | None = None
+    async with app:
+        await app.schedules.add("sync-stock", "every 15s", sync_stock.name, {"warehouse": "berlin"}, by=BY)
         while not ended.is_set():
-            order = chance.randint(1, 100_000)
-            calls = [
-                newsletter.bind(order),
-                deliver.bind(order, chance.choice([0, 0, 0, 1, 3])),
-                thumbnail.bind(f"{order}.jpg"),
-                charge.bind(order, chance.choice(["valid", "valid", "valid", "expired"])),
-            ]
-            await app.enqueue_many(chance.choices(calls, k=chance.randint(1, 4)))
+            workers.check()
+            if report is None or (await report.status()).state in ("succeeded", "failed", "cancelled"):
+                report = await monthly.enqueue("the whole year", seconds=40.0)  # its progress is there to be watched
+            await app.enqueue_many(_some(chance))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(PAUSE):
                     await ended.wait()
+
+
+def _some(chance: random.Random) -> list[Call[Any]]:
+    """A few jobs. Now and then a webhook is refused, so that it is tried again or fails, or a card has expired: seldom
+    enough for a shop that does well."""
+    from .demo_tasks import charge, deliver, newsletter, receipt, sms, thumbnail
+
+    order = chance.randint(1, 100_000)
+    calls = [
+        newsletter.bind(order),
+        receipt.bind(order),
+        thumbnail.bind(f"{order}.jpg"),
+        sms.bind(f"+49 30 {order:06}"),
+        deliver.bind(order, chance.choices([0, 1, 3], [40, 4, 1])[0]),
+        charge.bind(order, chance.choices(["valid", "expired"], [40, 1])[0]),
+    ]
+    return chance.choices(calls, [4, 4, 4, 1, 4, 2], k=chance.randint(1, 4))

@@ -126,7 +126,7 @@ def find(evidence: Evidence) -> tuple[Item, ...]:
         *(item for schedule in evidence.schedules for item in _schedule(schedule, evidence.now)),
         *(item for queue in evidence.queues for item in _queue(queue, evidence)),
         *(item for pod in evidence.pods for item in _pod(pod)),
-        *(item for fact in evidence.facts for item in _doctored(fact)),
+        *(item for fact in evidence.facts if not _is_overtaken(fact, evidence.pods) for item in _doctored(fact)),
     )
     return tuple(sorted(items, key=lambda item: item.level != "error"))
 
@@ -543,6 +543,7 @@ _TOLD: Final = frozenset(
     {"TREADLE-D011", "TREADLE-D014", "TREADLE-D017", "TREADLE-D020", "TREADLE-D021", "TREADLE-OLD-SNAPSHOT"}
 )
 _UNSERVED: Final = "TREADLE-D013"
+_NO_POD: Final = "TREADLE-D010"
 _NO_LEADER: Final = "TREADLE-D012"
 _KINDS: Final = {
     "TREADLE-D003": "schema",
@@ -552,9 +553,15 @@ _KINDS: Final = {
     "TREADLE-D016": "missed",
     "TREADLE-SLOW-CLAIMS": "slow-claims",
 }
-_PAGES: Final = {"TREADLE-D010": "pods", _NO_LEADER: "pods"}
+_PAGES: Final = {_NO_POD: "pods", _NO_LEADER: "pods"}
 # Of these there may be several, which begin with "queue NAME" or "schedule NAME".
 _NAMED: Final = {_UNSERVED: "queues", "TREADLE-D015": "queues", "TREADLE-D016": "schedules"}
+
+
+def _is_overtaken(fact: Fact, pods: Sequence[PodView]) -> bool:
+    """`treadle doctor` is asked every half minute: a worker that somebody has started since is seen at once."""
+    live = [pod for pod in pods if pod.live]
+    return (fact.code == _NO_POD and bool(live)) or (fact.code == _NO_LEADER and any(pod.leader for pod in live))
 
 
 def _doctored(fact: Fact) -> Iterable[Item]:

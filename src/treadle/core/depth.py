@@ -55,14 +55,15 @@ class DepthSeries:
     queues: tuple[QueueDepths, ...]
 
 
-def sounding(found: Iterable[QueueStats], now: float) -> Reading:
-    """What is to be noted of this minute. Empty queues are left out: they are known by not being there."""
+def sounding(found: Iterable[QueueStats], now: float, resolution: int = MINUTE) -> Reading:
+    """What is to be noted of this minute, or of this step. Empty queues are left out: they are known by not being
+    there."""
     depths = {each.queue.name: Depth(each.ready, each.scheduled, each.running) for each in found}
     kept = sorted((name for name in depths if any(depths[name])), key=lambda name: (-sum(depths[name]), name))
     whole = Depth(*map(sum, zip(*depths.values(), strict=True))) if depths else Depth(0, 0, 0)
     return Reading(
-        resolution=MINUTE,
-        at=floor(now, MINUTE),
+        resolution=resolution,
+        at=floor(now, resolution),
         pod=FLEET,
         depths={ALL: whole, **{name: depths[name] for name in kept[:MOST_QUEUES]}},
     )

@@ -89,9 +89,15 @@ def _held_for(queue: QueueView, now: datetime) -> float:
     return max([0.0, *((at - now).total_seconds() for at in ends if at is not None)])
 
 
-def flow(pairs: Iterable[PairSeries], ready: Sequence[tuple[datetime, int | None]], left: int, now: datetime) -> Flow:
+def flow(
+    pairs: Iterable[PairSeries],
+    ready: Sequence[tuple[datetime, int | None]],
+    left: int,
+    now: datetime,
+    began: datetime | None = None,
+) -> Flow:
     """The flow of a queue. `pairs` are its roll-ups by the minute, `ready` is what was noted of its depth, and so many
-    are `left` now."""
+    are `left` now. A minute in which all `began` was watched from then on."""
     minutes: dict[datetime, int] = {}
     for pair in pairs:
         for point in pair.series.points:
@@ -101,7 +107,8 @@ def flow(pairs: Iterable[PairSeries], ready: Sequence[tuple[datetime, int | None
     busy = [at for at, ended in minutes.items() if ended]
     if not busy:
         return Flow(growth=_growth(ready, left, now, None))
-    since = min(busy)
+    first = min(busy)
+    since = first if began is None else max(first, began)
     watched = max(LEAST_WATCHED, (now - since).total_seconds())
     return Flow(out=sum(minutes.values()) / watched, growth=_growth(ready, left, now, since))
 

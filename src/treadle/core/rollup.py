@@ -9,6 +9,9 @@ replaces what was there, so that it may be made twice.
 
 A row is about 400 bytes. A fleet of five pods with twenty busy tasks writes 144,000 of them a day, some 55 MB: minutes
 are kept for three days, hours (a few MB a month, for they are one for the fleet) for thirty, days for four hundred.
+
+While history is young, a pod writes rows of five seconds too (see `young`). No fold reads them, and they are kept for
+an hour.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from .histogram import Histogram
 
 T = TypeVar("T")
 
+FINE: Final = 5
 MINUTE: Final = 60
 HOUR: Final = 3600
 DAY: Final = 86_400
@@ -36,20 +40,24 @@ OTHER: Final = "other"
 BAD: Final = ("failed", "retried", "rescued")
 """How runs end that did not go well: for good, with another attempt to come, with their worker."""
 
-What = Literal["minutes", "hours", "days", "readings", "hourly readings", "events"]
+What = Literal["seconds", "minutes", "hours", "days", "fine readings", "readings", "hourly readings", "events"]
 KEEP: Final[dict[What, float]] = {
+    "seconds": 1.0 * HOUR,
     "minutes": 3.0 * DAY,
     "hours": 30.0 * DAY,
     "days": 400.0 * DAY,
+    "fine readings": 1.0 * HOUR,
     "readings": 3.0 * DAY,
     "hourly readings": 30.0 * DAY,
     "events": 30.0 * DAY,
 }
 # Which rows a name of KEEP means, where they are told apart by their resolution.
 RESOLUTION_OF: Final[dict[What, int]] = {
+    "seconds": FINE,
     "minutes": MINUTE,
     "hours": HOUR,
     "days": DAY,
+    "fine readings": FINE,
     "readings": MINUTE,
     "hourly readings": HOUR,
 }

@@ -42,3 +42,15 @@ def find(steps: Sequence[Step], step: float, patience: float = PATIENCE) -> Stre
     if since is None:
         return None
     return Streak(since, at_least=otherwise == 0.0)
+
+
+def not_before(found: Streak, began: float | None, known_since: float) -> Streak:
+    """A step that is known to hold the first run of all says since when by that run, not by its own beginning. `began`
+    is the first run after `known_since`, as far as finer steps reach back: of a streak that is older they tell nothing.
+
+    >>> not_before(Streak(600.0), 780.0, known_since=0.0)
+    Streak(since=780.0, at_least=False)
+    """
+    if began is None or found.since < known_since:
+        return found
+    return found._replace(since=max(found.since, began))

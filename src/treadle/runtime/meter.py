@@ -11,6 +11,11 @@ Storages and hosts have clocks of their own. A claim says when it was made, by t
 how long the run took: the sum is when it ended, by the storage's clock. A minute that is over is never opened again;
 what comes late is counted in the running one.
 
+The first ten minutes
+---------------------
+Until history is ten minutes old (`fine_until`), the row that counts is one of five seconds, and the row of its minute
+is the sum of such steps. A run costs what it always does; the sums are made when a step ends, and when rows are taken.
+
 Read from another thread
 ------------------------
 `/metrics` is answered by a thread, also while the loop is blocked. What it reads only ever grows, and the two parts of
@@ -22,6 +27,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -30,7 +36,7 @@ from ..core import event as events
 from ..core.event import Event
 from ..core.histogram import Histogram
 from ..core.job import Change, Job
-from ..core.rollup import MINUTE, MOST_PAIRS, OTHER, Rollup, floor
+from ..core.rollup import FINE, MINUTE, MOST_PAIRS, OTHER, Rollup, floor
 
 if TYPE_CHECKING:
     from .run import Run
@@ -41,13 +47,15 @@ _ENDS: Final = frozenset({"succeeded", "failed", "cancelled"})
 
 
 class _Cell:
-    """One queue and task: the running minute, and all that went before."""
+    """One queue and task: the row that counts (of the running minute, or of a step of it), the steps of the minute that
+    are over, and all that went before the running row."""
 
-    __slots__ = ("changed", "state", "until")
+    __slots__ = ("changed", "over", "state", "until")
 
     def __init__(self, row: Rollup) -> None:
         self.state: tuple[Rollup, Rollup] = (_like(row), row)
-        self.until = row.at + MINUTE
+        self.over: Rollup | None = None
+        self.until = row.at + row.resolution
         self.changed = False
 
     def turn_over(self, row: Rollup) -> None:
@@ -55,8 +63,18 @@ class _Cell:
         whole = _like(last)
         whole.absorb(before)
         whole.absorb(last)
+        self.over = self.minute() if floor(last.at, MINUTE) == floor(row.at, MINUTE) else None
         self.state = (whole, row)
-        self.until = row.at + MINUTE
+        self.until = row.at + row.resolution
+
+    def minute(self) -> Rollup:
+        """The row of the minute as it stands: its own, that goes on counting with nobody else."""
+        _, row = self.state
+        whole = Rollup(resolution=MINUTE, at=floor(row.at, MINUTE), queue=row.queue, task=row.task, pod=row.pod)
+        if self.over is not None:
+            whole.absorb(self.over)
+        whole.absorb(row)
+        return whole
 
 
 class _Group:
@@ -72,6 +90,9 @@ class _Group:
 class Meter:
     def __init__(self) -> None:
         self.pod = ""  # who writes the rows: the first id of this pod, also after it registered anew
+        # The first minute that is counted as a whole. Who knows the age of history (the Recorder) says so before the
+        # first row is written.
+        self.fine_until = inf
         self.counts: Counter[tuple[str, ...]] = Counter()  # (name, labels …), for whatever is counted seldom
         self.dropped = 0  # lines of timelines that found the buffer full
         self.turn_seconds = Histogram()
@@ -103,7 +124,7 @@ class Meter:
     def _count(self, cell: _Cell, changes: Sequence[Change], runs: Sequence[Run]) -> None:
         ends = [(run.job.started_at or 0.0) + run.seconds for run in runs]
         if max(ends) >= cell.until:
-            if len(runs) > 1:  # a minute ends: each where it belongs
+            if len(runs) > 1:  # a minute or a step ends: each where it belongs
                 for n in sorted(range(len(runs)), key=ends.__getitem__):
                     self._count(cell, [changes[n]], [runs[n]])
                 return
@@ -165,14 +186,22 @@ class Meter:
         return cell
 
     def _row(self, key: tuple[str, str], at: float) -> Rollup:
-        return Rollup(resolution=MINUTE, at=floor(at, MINUTE), queue=key[0], task=key[1], pod=self.pod)
+        resolution = FINE if floor(at, MINUTE) < self.fine_until else MINUTE
+        return Rollup(resolution=resolution, at=floor(at, resolution), queue=key[0], task=key[1], pod=self.pod)
 
     def _turn_over(self, cell: _Cell, at: float) -> None:
         _, last = cell.state
+        row = self._row((last.queue, last.task), at)
         if cell.changed:
-            self._keep(last)
-        cell.turn_over(self._row((last.queue, last.task), at))
-        cell.changed = False
+            self._keep_step(last)
+            if floor(row.at, MINUTE) != floor(last.at, MINUTE):
+                self._keep(cell.minute())
+                cell.changed = False
+        cell.turn_over(row)
+
+    def _keep_step(self, row: Rollup) -> None:
+        if row.resolution == FINE and row.outcomes:
+            self._keep(row)
 
     def _keep(self, row: Rollup) -> None:
         self._unwritten.pop(row.key, None)  # what comes again goes to the end
@@ -188,10 +217,16 @@ class Meter:
             if cell.changed:
                 cell.changed = False
                 _, row = cell.state
-                if row.outcomes:
-                    self._keep(_copied(row))
+                self._keep_step(_copied(row))
+                minute = cell.minute()
+                if minute.outcomes:
+                    self._keep(minute)
         rows, self._unwritten = list(self._unwritten.values()), {}
-        return rows
+        return [row for row in rows if row.resolution != FINE or floor(row.at, MINUTE) < self.fine_until]
+
+    @property
+    def has_counted(self) -> bool:
+        return bool(self._cells)
 
     def rows_not_written(self, rows: list[Rollup]) -> None:
         """The storage did not answer: they are taken again, unless a newer count of the same minute is there."""

@@ -51,10 +51,11 @@ class MemoryHistory:
         *,
         queue: str | None = None,
         task: str | None = None,
+        limit: int | None = None,
     ) -> Sequence[Rollup]:
         with self._lock:
-            return [
-                _copied(row)
+            found = [
+                row
                 for _, row in sorted(self._history.rollups.items())
                 if row.resolution == resolution
                 and since <= row.at
@@ -62,6 +63,7 @@ class MemoryHistory:
                 and queue in (None, row.queue)
                 and task in (None, row.task)
             ]
+            return [_copied(row) for row in found[:limit]]
 
     async def readings(
         self, resolution: int, since: float, until: float | None = None, *, pod: str | None = None

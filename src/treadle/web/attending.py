@@ -17,7 +17,8 @@ from msgspec.structs import replace
 
 from .. import checks
 from ..client import new_id
-from ..core import acknowledgement, attention, failing
+from ..core import acknowledgement, attention, failing, streak
+from ..core import drain as draining
 from ..core import filter as filters
 from ..core.acknowledgement import Acknowledgement
 from ..core.attention import Evidence, Item
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from ..core.records import FailureView
     from ..core.series import PairSeries, Series
     from ..core.streak import Streak
-    from ..core.view import QueueView
+    from ..core.view import PodView, QueueView
     from .dashboard import Dashboard
 
 log = logging.getLogger("treadle.web")
@@ -99,7 +100,7 @@ class Attending:
             last_poison=last_poison,
             stuck=sum((await stuck).values()),
             mutes=mutes,
-            streaks=_streaks(queues, pairs, found, days, now),
+            streaks=_streaks(queues, pods, pairs, found, days, now),
         )
 
     def judge(self, evidence: Evidence) -> tuple[Item, ...]:
@@ -264,12 +265,14 @@ async def _last_of(app: App, text: str) -> datetime | None:
 
 def _streaks(
     queues: Sequence[QueueView],
+    pods: Sequence[PodView],
     pairs: Sequence[PairSeries],
     found: Sequence[Failing],
     days: Mapping[Pair, Series],
     now: datetime,
 ) -> dict[tuple[str, str, str], Streak]:
-    """Since when tasks fail, and queues are behind or cool down, as roll-ups tell."""
+    """Since when tasks fail, and queues are behind or cool down, as roll-ups tell. None of it began before the first
+    run of all, though the five minutes, or the minute, that it is known by did."""
     by_queue: dict[str, list[PairSeries]] = {}
     for pair in pairs:
         by_queue.setdefault(pair.queue, []).append(pair)
@@ -281,7 +284,10 @@ def _streaks(
         for queue in attention.queues_that(show, queues, now):
             own = [pair.series for pair in by_queue.get(queue.name, ())]
             streaks[show, queue.name, ""] = attention.history_of(show, own)
-    return {key: found for key, found in streaks.items() if found is not None}
+    began = draining.began(pairs, [pod.started_at for pod in pods])
+    first = None if began is None else began.timestamp()
+    known_since = min((pair.series.points[0].at.timestamp() for pair in pairs), default=0.0)
+    return {key: streak.not_before(found, first, known_since) for key, found in streaks.items() if found is not None}
 
 
 def _subject(item: Item) -> str:

@@ -2,7 +2,8 @@
 
 A chart is asked for by its step, and by the queue and the task that it is of. The steps that are over do not change
 any more, but for pods that write late: three of them are told. What stands for an hour is looked at less often than
-what stands for a minute: nobody would see the difference.
+what stands for a minute: nobody would see the difference. A page whose charts may be of seconds (`fine`) is told points
+of the step that holds now: where it is another than the one it shows, it asks for its charts anew.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from ..app import App
 
 LEAST: Final = 2.0
+TOLD: Final = 4
 SHARE: Final = 30.0  # a step is looked at so many times
 
 
@@ -26,6 +28,7 @@ class Asked(NamedTuple):
     step: int  # seconds
     queue: str | None = None
     task: str | None = None
+    fine: bool = False  # points of seconds, while history is young
 
 
 class Tails:
@@ -42,7 +45,7 @@ class Tails:
         kept: dict[Asked, tuple[float, Any]] = {}
         for asked in {*wanted}:
             now, found = self._clock(), self._kept.get(asked)
-            if found is None or now - found[0] >= max(LEAST, asked.step / SHARE):
+            if found is None or now - found[0] >= max(LEAST, found[1]["step"] / SHARE):
                 try:
                     found = now, await self._tail(asked)
                 except ValueError:
@@ -53,6 +56,6 @@ class Tails:
 
     async def _tail(self, asked: Asked) -> Any:
         series = await self._app.history.series(
-            queue=asked.queue, task=asked.task, since=float(2 * asked.step), step=float(asked.step)
+            queue=asked.queue, task=asked.task, since=float(2 * asked.step), step=float(asked.step), fine=asked.fine
         )
-        return plain({"step": series.step, "points": series.points})
+        return plain({"step": series.step, "points": series.points[-TOLD:]})

@@ -2,6 +2,8 @@
 
 In every pod, not only in the leader's. Nothing is written when nothing has happened. What a pass cannot write, the next
 one writes; a crash loses what was counted since the last, two seconds of a chart, and never the state of a job.
+
+Before its first row it asks, once, when history began: the first ten minutes are written by seconds too.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from ...beginning import began
+from ...core import young
 from ...core.reading import Reading
 from ...core.rollup import MINUTE, floor
 from ...ports import Storage
@@ -44,6 +48,7 @@ class Recorder:
         self._label = label
         self._slots = slots
         self._lag = lag
+        self._knows_age = False
         self._read_at = -READ_EVERY
         self._marks = timed.marks()
         self._last: tuple[float, Usage] = (time.monotonic(), usage())
@@ -58,6 +63,10 @@ class Recorder:
 
     async def flush(self) -> None:
         """Write what has been counted, and the lines of timelines."""
+        if self._meter.has_counted and not self._knows_age:
+            now = await self._storage.time()
+            self._meter.fine_until = young.fine_until(await began(self._storage, now), now)
+            self._knows_age = True
         if rows := self._meter.take_rows():
             try:
                 await self._storage.roll_up(rows)

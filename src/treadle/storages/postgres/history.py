@@ -73,10 +73,11 @@ class PostgresHistory:
         *,
         queue: str | None = None,
         task: str | None = None,
+        limit: int | None = None,
     ) -> Sequence[Rollup]:
         if not rows.is_text(queue, task):
             return []
-        found: list[Rollup] = await self._read(lambda: rollups(resolution, since, until, queue, task))
+        found: list[Rollup] = await self._read(lambda: rollups(resolution, since, until, queue, task, limit))
         return found
 
     async def readings(
@@ -121,13 +122,13 @@ def _columns(keys: Iterable[tuple[Any, ...]], count: int) -> list[list[Any]]:
 
 
 def rollups(
-    resolution: int, since: float, until: float | None, queue: str | None, task: str | None
+    resolution: int, since: float, until: float | None, queue: str | None, task: str | None, limit: int | None = None
 ) -> Talk[list[Rollup]]:
     found = yield (
         "select entry from treadle.rollup where resolution = $1::int and at >= $2::float8 "
         "and at < coalesce($3::float8, 'infinity') and ($4::text is null or queue = $4::text) "
-        "and ($5::text is null or task = $5::text) order by at, queue, task, pod",
-        (resolution, since, until, queue, task),
+        "and ($5::text is null or task = $5::text) order by at, queue, task, pod limit $6::int",
+        (resolution, since, until, queue, task, limit),
     )
     return readable(_as_rollup, (entry for (entry,) in found))
 

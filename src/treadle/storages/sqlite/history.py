@@ -44,8 +44,9 @@ class SQLiteHistory:
         *,
         queue: str | None = None,
         task: str | None = None,
+        limit: int | None = None,
     ) -> Sequence[Rollup]:
-        return await self._read(lambda db: rollups(db, resolution, since, until, queue, task))
+        return await self._read(lambda db: rollups(db, resolution, since, until, queue, task, limit))
 
     async def readings(
         self, resolution: int, since: float, until: float | None = None, *, pod: str | None = None
@@ -87,10 +88,17 @@ def roll_up(db: Database, rows: Sequence[Rollup | Reading]) -> None:
 
 
 def rollups(
-    db: Database, resolution: int, since: float, until: float | None, queue: str | None, task: str | None
+    db: Database,
+    resolution: int,
+    since: float,
+    until: float | None,
+    queue: str | None,
+    task: str | None,
+    limit: int | None = None,
 ) -> list[Rollup]:
     where, values = _between(resolution, since, until, {"queue": queue, "task": task})
-    found = db.execute(f"select entry from treadle_rollup where {where} order by at, queue, task, pod", values)
+    statement = f"select entry from treadle_rollup where {where} order by at, queue, task, pod limit ?"
+    found = db.execute(statement, (*values, -1 if limit is None else limit))
     return readable(_as_rollup, (entry for (entry,) in found.fetchall()))
 
 

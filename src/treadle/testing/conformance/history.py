@@ -9,7 +9,7 @@ from ...core.event import Event
 from ...core.job import State
 from ...core.outcome import Succeeded
 from ...core.reading import FLEET, Depth, Reading
-from ...core.rollup import DAY, HOUR, MINUTE, Rollup, What
+from ...core.rollup import DAY, FINE, HOUR, MINUTE, Rollup, What
 from ...ports import Storage
 from ..clock import FakeClock
 from .builders import a_token
@@ -70,9 +70,11 @@ class Rollups(Cases):
             counted(task="other"),
             counted(at=660.0),
             counted(at=0.0, resolution=HOUR),
+            counted(resolution=FINE),
         ]
         await storage.roll_up(rows)
         assert len(await storage.rollups(MINUTE, 0.0)) == 5
+        assert len(await storage.rollups(FINE, 0.0)) == 1
         assert len(await storage.rollups(HOUR, 0.0)) == 1
 
     async def test_rollups_are_read_from_and_before_and_by_name(self, storage: Storage) -> None:
@@ -81,6 +83,14 @@ class Rollups(Cases):
         assert [row.at for row in await storage.rollups(MINUTE, 60.0, 240.0)] == [60.0, 120.0, 180.0]
         assert [row.at for row in await storage.rollups(MINUTE, 0.0, queue="q1")] == [60.0, 180.0, 300.0]
         assert [row.at for row in await storage.rollups(MINUTE, 0.0, queue="q1", task="t0")] == [180.0]
+
+    async def test_of_rollups_the_first_few_can_be_asked_for(self, storage: Storage) -> None:
+        rows = [counted(at=60.0 * n, queue=f"q{n % 2}") for n in range(6)]
+        await storage.roll_up([*reversed(rows), counted(at=0.0, resolution=HOUR)])
+        assert [row.at for row in await storage.rollups(MINUTE, 0.0, limit=1)] == [0.0]
+        assert [row.at for row in await storage.rollups(MINUTE, 60.0, 300.0, queue="q0", limit=2)] == [120.0, 240.0]
+        assert len(await storage.rollups(MINUTE, 0.0, limit=100)) == 6
+        assert list(await storage.rollups(MINUTE, 0.0, limit=0)) == []
 
     async def test_readings_are_kept_as_rollups_are(self, storage: Storage) -> None:
         first = Reading(resolution=MINUTE, at=60.0, pod="p", label="web", cpu=0.5, rss=10, connections=3)
@@ -187,20 +197,22 @@ class Forgetting(Cases):
 
     async def test_each_kind_goes_by_itself(self, storage: Storage) -> None:
         id = await put(storage)
-        rows = [counted(at=0.0, resolution=each) for each in (MINUTE, HOUR, DAY)]
-        readings = [Reading(resolution=each, at=0.0, pod="p") for each in (MINUTE, HOUR)]
+        rows = [counted(at=0.0, resolution=each) for each in (FINE, MINUTE, HOUR, DAY)]
+        readings = [Reading(resolution=each, at=0.0, pod="p") for each in (FINE, MINUTE, HOUR)]
         await storage.roll_up([*rows, *readings])
         await storage.record([line(id, at=1.0)])
 
         async def left() -> list[int]:
             return [
-                *[len(await storage.rollups(each, 0.0)) for each in (MINUTE, HOUR, DAY)],
-                *[len(await storage.readings(each, 0.0)) for each in (MINUTE, HOUR)],
+                *[len(await storage.rollups(each, 0.0)) for each in (FINE, MINUTE, HOUR, DAY)],
+                *[len(await storage.readings(each, 0.0)) for each in (FINE, MINUTE, HOUR)],
                 len(await storage.timeline(id)),
             ]
 
-        assert await left() == [1, 1, 1, 1, 1, 1]
-        kinds: tuple[What, ...] = ("minutes", "hours", "days", "readings", "hourly readings", "events")
+        rollups: tuple[What, ...] = ("seconds", "minutes", "hours", "days")
+        readings_: tuple[What, ...] = ("fine readings", "readings", "hourly readings")
+        kinds: tuple[What, ...] = (*rollups, *readings_, "events")
+        assert await left() == [1] * len(kinds)
         for n, what in enumerate(kinds):
             assert await storage.forget_history(what, 10.0) == 1
-            assert await left() == [0] * (n + 1) + [1] * (5 - n)
+            assert await left() == [0] * (n + 1) + [1] * (len(kinds) - 1 - n)

@@ -36,11 +36,20 @@ class SeriesQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     step: Annotated[str, Meta(max_length=20, description="What one point stands for: whole minutes.")] | None = None
 
 
+class WholeQuery(SeriesQuery, forbid_unknown_fields=True, kw_only=True):
+    fine: Annotated[
+        bool,
+        Meta(description="Points of 5 s over all there is, while the storage has less than ten minutes of history."),
+    ] = False
+
+
 class DepthQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     queue: Name | None = None
     since: Since = "24h"
     until: Annotated[str, Meta(max_length=40, description="A moment; left out: now.")] | None = None
-    step: Annotated[str, Meta(max_length=20, description="What one point stands for: whole minutes.")] | None = None
+    step: Annotated[str, Meta(max_length=20, description="What one point stands for: whole minutes, or 5s.")] | None = (
+        None
+    )
 
 
 class CompareQuery(Struct, forbid_unknown_fields=True, kw_only=True):
@@ -104,10 +113,10 @@ def _range(query: SeriesQuery) -> dict[str, Any]:
     }
 
 
-@routes.api("GET", "/series", action="see", query=SeriesQuery, answer=Series)
-async def series(call: Call[SeriesQuery, None]) -> Any:
+@routes.api("GET", "/series", action="see", query=WholeQuery, answer=Series)
+async def series(call: Call[WholeQuery, None]) -> Any:
     """How many runs ended how, and how long they waited and took, over time. At most 2,000 points."""
-    return await call.app.history.series(**_range(call.query))
+    return await call.app.history.series(**_range(call.query), fine=call.query.fine)
 
 
 @routes.api("GET", "/series/tasks", action="see", query=PairsQuery, answer=Pairs)

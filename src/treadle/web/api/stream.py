@@ -38,17 +38,21 @@ Step = Annotated[
 ]
 
 
+Fine = Annotated[bool, Meta(description="With `step`: points of 5 s instead, while history is young.")]
+
+
 class StreamQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     topics: Annotated[str, Meta(max_length=200, description=f"With commas: {', '.join(TOPICS)}.")] = "jobs"
     step: Step | None = None
     queue: Name | None = None
     task: Name | None = None
+    fine: Fine = False
     chart: Annotated[
         list[str],
         Meta(
             max_length=MOST_CHARTS,
-            description="A further chart, as `step`, `queue` and `task` of its own: `step=60&queue=mail`, encoded. "
-            "Its points come under this text in `charts`.",
+            description="A further chart, as `step`, `queue`, `task` and `fine` of its own: `step=60&queue=mail`, "
+            "encoded. Its points come under this text in `charts`.",
         ),
     ] = []
 
@@ -59,6 +63,7 @@ class ChartQuery(Struct, forbid_unknown_fields=True, kw_only=True):
     step: Step
     queue: Name | None = None
     task: Name | None = None
+    fine: Fine = False
 
 
 @routes.api(
@@ -73,17 +78,17 @@ async def stream(call: Call[StreamQuery, None]) -> Any:
     if unknown or not wanted:
         raise Problem("validation", f"topics are {', '.join(TOPICS)}", fields={"field": "topics"})
     hub, query = call.web.hub, call.query
-    chart = None if query.step is None else Asked(query.step, query.queue, query.task)
+    chart = None if query.step is None else Asked(query.step, query.queue, query.task, query.fine)
     return _opened(call, hub.listen(wanted, chart, {each: _chart(each) for each in query.chart}))
 
 
 def _chart(text: str) -> Asked:
     try:
-        found: ChartQuery = decode_query(ChartQuery, parse_qsl(text, max_num_fields=3), strict=True)
+        found: ChartQuery = decode_query(ChartQuery, parse_qsl(text, max_num_fields=4), strict=True)
     except (Problem, ValueError) as error:
         said = "a chart is step, and perhaps queue and task, as in a query: step=60&queue=mail"
         raise Problem("validation", said, fields={"field": "chart"}) from error
-    return Asked(found.step, found.queue, found.task)
+    return Asked(found.step, found.queue, found.task, found.fine)
 
 
 @routes.api("GET", "/jobs/{id}/stream", action="see", is_stream=True, media="text/event-stream", problems=(429, 503))

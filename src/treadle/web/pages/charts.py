@@ -60,7 +60,10 @@ def chart(
     size = -(-len(moments) // MOST_ROWS) or 1
     fold = sum if kind == "stacked" else max
     rows = [
-        (moments[at].strftime("%m-%d %H:%M"), *(write(_fold(line[at : at + size], fold)) for line in values))
+        (
+            moments[at].strftime("%m-%d %H:%M" if step >= rollup.MINUTE else "%H:%M:%S"),
+            *(write(_fold(line[at : at + size], fold)) for line in values),
+        )
         for at in range(0, len(moments), size)
     ]
     return Chart(kind, unit, tuple(lines), msgspec.json.encode(plot).decode(), tuple(rows))
@@ -95,9 +98,15 @@ def _part(point: Point, part: str) -> float | None:
     return point.outcomes.get(name, 0) if whole == "outcomes" else getattr(getattr(point, whole), name)
 
 
-def points_of(series: Series, **of: str | None) -> str:
-    """What a page asks the stream for, so that its charts go on by themselves."""
-    return urlencode({"step": int(series.step), **{name: value for name, value in of.items() if value is not None}})
+def points_of(step: float, *, fine: bool = False, **of: str | None) -> str:
+    """What a page asks the stream for, so that its charts go on by themselves. `fine`: it shows seconds while history
+    is young, and `step` after that."""
+    named = {name: value for name, value in of.items() if value is not None}
+    return urlencode({"step": int(step), **named, **({"fine": "true"} if fine else {})})
+
+
+def is_fine(series: Series) -> bool:
+    return series.step < rollup.MINUTE
 
 
 def outcome(point: Point, *names: str) -> int:
@@ -112,7 +121,7 @@ def throughput(series: Series) -> Chart:
         [
             ("succeeded", "succeeded", ("outcomes.succeeded",)),
             ("retried", "retried", ("outcomes.retried",)),
-            ("failed", "failed", tuple(f"outcomes.{each}" for each in BAD)),
+            ("failed or rescued", "failed", tuple(f"outcomes.{each}" for each in BAD)),
         ],
     )
 

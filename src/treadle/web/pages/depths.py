@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ...core.depth import DepthPoint, DepthSeries
+from ...core.series import Series
 from ...core.view import QueueView
 from . import words
 from .charts import Chart, Line, chart
 
+if TYPE_CHECKING:
+    from ...app import App
+
 MOST_LINES: Final = 5
 OTHERS: Final = ""  # to the script: all queues together, less those that have a line
 _STATES: Final = (("ready", "q1"), ("running", "q5"), ("scheduled", "q4"))
+
+
+async def beside(app: App, series: Series, queue: str | None = None) -> DepthSeries:
+    """Depths for the range and the step of a chart of seconds."""
+    return await app.history.depth(queue=queue, since=series.points[0].at, step=series.step)
 
 
 def of_all(series: DepthSeries, queues: Sequence[QueueView]) -> Chart:

@@ -12,6 +12,8 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from ...core import drain as draining
+from ...core import rollup
+from ...core.duration import seconds
 from ...core.listing import listing
 from ...core.queue import COUNTED
 from ...core.view import QueueView
@@ -20,7 +22,7 @@ from ..routing import Call, Routes
 from . import charts, depths
 from .frame import render
 from .listed import rank
-from .pace import began, lately, paced
+from .pace import Lately, began, lately, paced
 
 routes = Routes()
 
@@ -45,12 +47,15 @@ async def overview(call: Call[Range, None]) -> Response:
         counts.jobs("is:retrying"),
     )
     past_reads = asyncio.gather(
-        counts.get(("series", asked), lambda: app.history.series(since=asked, step=STEPS[asked])),
+        counts.get(("series", asked), lambda: app.history.series(since=asked, step=STEPS[asked], fine=True)),
         counts.get(("runs", "24h"), lambda: app.history.series(since="24h", step=STEPS["24h"], waiting=False)),
         lately(call.web),
         counts.get(("depth", asked), lambda: app.history.depth(since=asked, step=STEPS[asked])),
     )
     (evidence, failures, retrying), (series, day, paces, depth) = await asyncio.gather(now_reads, past_reads)
+    if charts.is_fine(series):
+        depth = await depths.beside(app, series)
+        paces = Lately(paces.pairs, depth)
     queues, pods, now = evidence.queues, evidence.pods, evidence.now
     items = call.web.attending.judge(evidence)
     shown = listing(queues, lambda each: each.name, rank=rank, most=MOST_QUEUES)
@@ -60,7 +65,8 @@ async def overview(call: Call[Range, None]) -> Response:
         title="Overview",
         page="overview",
         topics="jobs queues pods schedules operations metrics",
-        points=charts.points_of(series),
+        points=charts.points_of(_step(asked), fine=True),
+        fine=charts.is_fine(series),
         charts=True,
         range=asked,
         attention=[item for item in items if item.acknowledged is None],
@@ -86,6 +92,7 @@ async def overview(call: Call[Range, None]) -> Response:
         deploy=failures.deploy,
         live_pods=sum(pod.live for pod in pods),
         has_any=any(getattr(queue, state) for queue in queues for state in STATES),
+        has_run=bool(series.whole.finished or day.whole.finished),
         ways=("treadle queues list", f"treadle stats --since {asked}", "treadle doctor"),
     )
 
@@ -93,3 +100,9 @@ async def overview(call: Call[Range, None]) -> Response:
 def _totals(queues: Sequence[QueueView]) -> dict[str, int]:
     """What the queues of this page hold together, by state. Of the states that are shown every job is counted."""
     return {state: sum(getattr(queue, state) for queue in queues) for state in sorted(COUNTED)}
+
+
+def _step(asked: str) -> float:
+    """What a point stands for once history is older than its first minutes."""
+    step = STEPS[asked]
+    return rollup.step_for(seconds(asked, "range"), None if step is None else seconds(step, "step"))

@@ -26,7 +26,8 @@ BAR: Final = 300.0  # seconds that one bar of the last hour stands for
 class Paced(Struct):
     queue: QueueView
     gates: tuple[Gate, ...]  # what keeps its jobs from being claimed
-    pace: tuple[int, ...]  # runs that ended in each step of the last hour
+    pace: tuple[int, ...]  # runs that ended in each step of the last hour, but for the step that runs
+    runs: int  # that ended in the last hour, up to now
     drain: Drain
     per_minute: float  # jobs that ended for good, in the last minutes
     pods: tuple[str, ...]  # labels of the live pods that serve it
@@ -67,7 +68,8 @@ def paced(queues: Sequence[QueueView], pods: Sequence[PodView], lately: Lately, 
             queue=queue,
             gates=closed(queue, now),
             pace=_pace(own.get(queue.name, ())),
-            drain=draining.drain(queue, _flow(queue, own, noted, now), now),
+            runs=sum(pair.series.whole.finished for pair in own.get(queue.name, ())),
+            drain=draining.drain(queue, _flow(queue, own, noted, now, since), now),
             per_minute=draining.per_minute(own.get(queue.name, ()), now, since),
             pods=tuple(serving.get(queue.name, ())),
         )
@@ -80,8 +82,9 @@ def _flow(
     own: Mapping[str, Sequence[PairSeries]],
     noted: Mapping[str, Sequence[tuple[datetime, int | None]]],
     now: datetime,
+    since: datetime | None,
 ) -> draining.Flow:
-    return draining.flow(own.get(queue.name, ()), noted.get(queue.name, ()), queue.ready, now)
+    return draining.flow(own.get(queue.name, ()), noted.get(queue.name, ()), queue.ready, now, since)
 
 
 def _by_queue(pairs: Sequence[PairSeries]) -> dict[str, list[PairSeries]]:

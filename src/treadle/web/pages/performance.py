@@ -179,7 +179,7 @@ async def task(call: Call[Of, None]) -> Response:
         title=asked.task,
         page="performance",
         topics="metrics",
-        points=charts.points_of(series, queue=asked.queue, task=asked.task),
+        points=charts.points_of(series.step, queue=asked.queue, task=asked.task),
         charts=True,
         asked=asked,
         known=known,

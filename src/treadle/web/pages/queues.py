@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 from starlette.responses import Response
 
-from ...core import names, settings
+from ...core import names, rollup, settings
 from ...core.attention import Show, queues_that
 from ...core.command_line import argument, command, option
 from ...core.duration import seconds
@@ -21,7 +21,7 @@ from . import charts, depths
 from .asking import Field, Question, ask, confirm
 from .frame import done, render
 from .listed import Asked, listed, rank
-from .pace import lately, paced
+from .pace import Lately, lately, paced
 
 routes = Routes()
 
@@ -64,10 +64,14 @@ async def queue(call: Call[None, None]) -> Response:
     found, pods, series, recent, depth = await asyncio.gather(
         _one(call, name),
         call.app.pods.list(),
-        call.app.history.series(queue=name, since="1h"),
+        call.app.history.series(queue=name, since="1h", fine=True),
         lately(call.web),
         call.app.history.depth(queue=name, since="1h"),
     )
+    fine = charts.is_fine(series)
+    if fine:
+        depth = await depths.beside(call.app, series, name)
+        recent = Lately(recent.pairs, depth)
     (it,) = paced([found], pods, recent, datetime.now(UTC))
     told = [(each, _value(found, each.name), getattr(found, each.name) is not None) for each in settings.SETTINGS]
     return await render(
@@ -76,7 +80,8 @@ async def queue(call: Call[None, None]) -> Response:
         title=f"Queue {name}",
         page="queues",
         topics="jobs queues pods metrics",
-        points=charts.points_of(series, queue=name),
+        points=charts.points_of(rollup.MINUTE, queue=name, fine=True),
+        fine=fine,
         charts=True,
         it=it,
         queue=found,

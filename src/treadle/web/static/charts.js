@@ -26,7 +26,7 @@ const number = (value) => (value == null ? "–" : value >= 1000 ? `${+(value / 
 
 function hour(at, range, utc) {
   const zone = utc ? { timeZone: "UTC" } : {};
-  const said = range > 2 * 86400 ? { month: "short", day: "numeric" } : { hour: "2-digit", minute: "2-digit", hourCycle: "h23" };
+  const said = range > 2 * 86400 ? { month: "short", day: "numeric" } : { hour: "2-digit", minute: "2-digit", hourCycle: "h23", ...(range < 700 && { second: "2-digit" }) };
   return new Date(at * 1000).toLocaleString("en-GB", { ...said, ...zone });
 }
 
@@ -42,7 +42,7 @@ const columns = (figure, data) => [data.x, ...(isStacked(figure) ? stack(data.y)
 
 /** The numbers have changed. A range that somebody has drawn stays. */
 function show(figure, own) {
-  const closer = zoomed(own.plot, own.data.x);
+  const closer = zoomed(own.plot, own.plot.data[0]);
   own.plot.setData(columns(figure, own.data), !closer);
   if (closer) own.plot.redraw();
 }
@@ -52,7 +52,8 @@ function draw(figure) {
   const had = drawn.get(figure);
   const data = JSON.parse(text);
   const stacked = isStacked(figure);
-  const same = had && data.names.join("\n") === had.data.names.join("\n");
+  const few = data.y[0].filter((it) => it !== null).length < 3; // no line without two of them
+  const same = had && had.few === few && data.step === had.data.step && data.names.join("\n") === had.data.names.join("\n");
   if (same && !had.old) {
     if (had.text === text) return;
     had.text = text;
@@ -66,8 +67,7 @@ function draw(figure) {
   const write = figure.dataset.unit === "seconds" ? span : number;
   const soft = colour("soft");
   const grid = fade(soft, 0.16);
-  const few = data.y[0].filter((it) => it !== null).length < 3; // no line without two of them
-  const own = { text, data: same ? had.data : data, old: false };
+  const own = { text, few, data: same ? had.data : data, old: false };
   const lines = data.names.map((name, n) => {
     const color = colour(`c-${data.tones[n]}`);
     return stacked
@@ -79,6 +79,7 @@ function draw(figure) {
   const options = {
     width: place.clientWidth, height: place.clientHeight, legend: { show: false }, padding: [8, 20, 0, 0],
     tzDate: utc ? (at) => window.uPlot.tzDate(new Date(at * 1000), "UTC") : undefined,
+    ...(data.step < 60 && { padding: [null, 28, null, null] }), // room for the last label, which is longer
     cursor: { y: false, points: { size: 6 }, sync: { key: "treadle", setSeries: false } },
     scales: { y: { range: (_, low, high) => [0, Math.max(high ?? 0, figure.dataset.unit === "seconds" ? 0.01 : 4) * 1.08] } },
     axes: [
@@ -151,9 +152,10 @@ function put(data, at, values) {
   }
   if (at < last) return "kept";
   if (at !== last + data.step) return "gap";
+  const grows = data.step < 60; // a chart of seconds shows all that there is
   data.x.push(at);
-  data.x.shift();
-  data.y.forEach((line, i) => { line.push(values[i]); line.shift(); });
+  data.y.forEach((line, i) => line.push(values[i]));
+  if (!grows) [data.x, ...data.y].forEach((line) => line.shift());
   return "begun";
 }
 
@@ -163,6 +165,8 @@ export function tellCharts(news) {
   for (const figure of $$("figure[data-chart]")) {
     const own = drawn.get(figure);
     if (!own || own.old) continue;
+    // From seconds to minutes, or to seconds with the first run of all.
+    if (news.series && news.series.step !== own.data.step && Math.min(news.series.step, own.data.step) < 60) came.push("gap");
     for (const [at, values] of told(own.data, news)) came.push(put(own.data, at, values));
     show(figure, own);
   }
