@@ -1,35 +1,32 @@
-// One stream for all visible tabs of a browser: it has six connections to a server over HTTP/1.1, and with a stream in
-// each window the seventh would hang. One tab holds the stream. The others say on a channel what they want of it, and
-// hear there what it brings and how it is. Who holds it is decided by a Web Lock: the browser gives it to the next tab
-// when one closes or crashes. Plain HTTP to another machine has no Web Locks; there it is a lease in localStorage, which
-// the next tab takes at once when it is given back, and after a few seconds when its holder is gone without a word.
+// One tab holds the stream for all: a browser has six connections to a server, and a stream in each window would leave
+// none for the seventh. Tabs say on a channel what they want of it, and hear there what comes and how it is.
 import { url } from "./page.js";
 
 const BEAT = 5000;
-const SILENT = 3 * BEAT; // who has said nothing for so long is gone, or hangs
+const SILENT = 3 * BEAT; // a tab without a word is gone, or hangs
 const SETTLE = 50; // wants that come together become one stream
 const GRACE = 2000; // to open a stream in the place of a tab that has gone
 const TRY_AGAIN = 30000;
 const LEASE = 6000;
-const MOST_CHARTS = 8; // as the server takes them; other tabs ask for theirs now and then
+const MOST_CHARTS = 8; // that the server takes; pages with further ones refresh now and then
 
-// The address of a script has the mount point and a hash of all scripts in it: other versions share nothing.
+// With the mount point and the hash of all scripts: other versions share nothing.
 const name = `${import.meta.url} ${document.documentElement.dataset.who}`;
 const me = `${Math.random()}`;
 const NOTHING = { kind: "state", state: "reconnecting", topics: [] };
 
-let tab; // what this tab wants, and what it does with what comes
+let tab; // see startTabs
 let channel = null;
-let joined = null; // while this tab wants something
+let joined = null;
 let holds = false;
 let told = NOTHING; // the last word of the tab that holds the stream
 let heard = 0;
-let seen = null; // the stream that was last seen to be open
+let seen = null; // the stream that is open, as far as this tab knows
 let source = null;
-let coming = null; // the stream that will take its place once it is open
+let coming = null; // takes the place of the source once it is open
 let opened = "";
 let beat, soon, grace, again;
-const wants = new Map();
+const wants = new Map(); // of the other tabs
 
 const say = (message) => channel?.postMessage(message);
 const want = () => say({ kind: "want", from: me, ...tab.wants() });
@@ -53,16 +50,14 @@ function hear({ data }) {
   }
 }
 
-/** The stream is live for a tab that gets all it wants of it. */
+/** A stream is live for tabs that get all they want of it. */
 function take(said) {
   told = said;
-  const lacks = said.state === "live" && !tab.wants().topics.every((it) => said.topics.includes(it));
-  const isNew = said.state === "live" && !lacks && seen !== said.id;
-  if (isNew) seen = said.id;
-  tab.state(lacks ? "reconnecting" : said.state, isNew);
+  const had = seen;
+  const isOpen = said.state === "live";
+  seen = isOpen && tab.wants().topics.every((it) => said.topics.includes(it)) ? said.id : null;
+  tab.state(isOpen && !seen ? "reconnecting" : said.state, seen && seen !== had);
 }
-
-// The tab that holds the stream -----------------------------------------------------------------------------------
 
 function tell(state, id = told.id) {
   clearTimeout(grace);
@@ -76,6 +71,14 @@ function hold() {
   grace = setTimeout(() => tell("reconnecting"), GRACE);
   say({ ...told, asks: true });
   settle();
+}
+
+function letGo() {
+  shut();
+  holds = false;
+  heard = Date.now();
+  opened = "";
+  for (const it of [soon, grace, again]) clearTimeout(it);
 }
 
 function settle() {
@@ -114,27 +117,20 @@ function shut() {
   source = coming = null;
 }
 
-function letGo() {
-  if (holds) shut();
-  holds = false;
-  opened = "";
-  for (const it of [soon, grace, again]) clearTimeout(it);
-}
-
-// Who holds it ----------------------------------------------------------------------------------------------------
-
+/** The browser gives the lock to the next tab when one lets go, closes or crashes. */
 function lock(signal) {
   const held = () => signal.aborted || new Promise((done) => { signal.onabort = done; hold(); });
   navigator.locks.request(name, { signal }, held).catch(() => signal.aborted || tab.state("polling"));
 }
 
+/** Plain HTTP to another machine has no Web Locks. A lease is taken at once if it was given back, else when it is over. */
 function lease(signal) {
   const look = () => {
     const [holder, at] = (localStorage.getItem(name) ?? "").split(" ");
     const mine = holder === me || !(Math.abs(Date.now() - at) < LEASE);
     if (mine) localStorage.setItem(name, `${me} ${Date.now()}`);
     if (mine && !holds) hold();
-    else if (!mine && holds) { letGo(); want(); } // two took it at once, and the last one has it
+    else if (!mine && holds) { letGo(); want(); } // two took it at once: the later has it
   };
   const every = setInterval(look, LEASE / 3);
   addEventListener("storage", (event) => event.key === name && look(), { signal });
@@ -153,20 +149,18 @@ function onBeat() {
   } else if (Date.now() - heard > SILENT) take(NOTHING);
 }
 
-// What a tab does -------------------------------------------------------------------------------------------------
-
-/** Get a share of the stream, or hold it for all. Where neither can be had the page polls. */
+/** Share the stream, or hold it for all. Where a browser allows neither, the page polls. */
 export function join() {
   if (joined) return;
-  listen();
   joined = new AbortController();
   heard = Date.now();
   beat = setInterval(onBeat, BEAT);
   try {
+    listen();
     want();
     (navigator.locks ? lock : lease)(joined.signal);
   } catch {
-    tab.state("polling"); // a browser that forbids both
+    tab.state("polling");
   }
 }
 
@@ -181,21 +175,16 @@ export function leave() {
   joined = null;
 }
 
-/** Whether the user of these tabs is "in" or "out", for those that have not noticed. */
+/** Tell the other tabs that their user is "in" or "out". */
 export const tellSession = (is) => say({ kind: "session", is });
 
 function listen() {
-  try {
-    channel ??= new BroadcastChannel(name);
-    channel.onmessage = hear;
-  } catch { /* each tab by itself, then */ }
+  channel ??= new BroadcastChannel(name);
+  channel.onmessage = hear;
 }
 
-/** `wants()` is {topics, charts}; `state(word, isNew)`, `event(topic, data)` and `session(word)` are told what comes. */
-export function startTabs(it) {
-  tab = it;
-  listen();
-  // A page with a lock or a channel could not be kept for going back.
-  addEventListener("pagehide", () => { leave(); channel?.close(); channel = null; });
-  addEventListener("pageshow", (event) => event.persisted && listen());
+/** `wants()` is {topics, charts}; `state(word, isNew)`, `event(topic, data)` and `session(word)` take what comes. */
+export function startTabs(its) {
+  tab = its;
+  addEventListener("pagehide", () => { leave(); channel?.close(); channel = null; }); // or no browser could keep the page
 }
