@@ -19,7 +19,7 @@ from treadle import App
 
 from .. import postgres_server
 from .stage import OTHER_HOST, Stage
-from .test_charts import _a_young_minute, _ran, wait_for
+from .test_charts import _a_young_minute, _ran, under_the_pointer, wait_for
 from .test_session import Guarded, enter, guarded, hint, log_in
 from .test_states import fill, served
 from .watching import Watched
@@ -272,6 +272,7 @@ def test_an_expired_session_shows_in_every_tab_and_so_does_the_login(guarded: Gu
         expect(each.get_by_role("dialog", name="Your session has expired")).to_be_visible(timeout=LONG)
         expect(each.locator("#live")).to_have_attribute("data-live", "logged out")
     until(lambda: guarded.stage.dashboard.hub.count == 0, seen.page)
+    seen.page.wait_for_timeout(3_000)  # a question that was still due is asked: no tab finds out by itself any more
     log_in(tabs.pages[1], guarded.ann)
     for each in tabs.pages:
         expect(each.get_by_role("dialog", name="Your session has expired")).to_be_hidden(timeout=LONG)
@@ -387,3 +388,13 @@ def test_times_are_by_the_clock_of_the_server(small: Stage, watch: Watch, minute
     clock = page.locator("time[data-clock]").first
     at = datetime.fromisoformat(str(clock.get_attribute("datetime"))) + timedelta(hours=9)
     expect(clock).to_have_text(at.strftime("%H:%M:%S.") + f"{at.microsecond // 1000:03}")
+
+
+def test_a_moment_in_a_chart_is_by_the_clock_of_the_server(sqlite_stage: Stage, watch: Watch) -> None:
+    sqlite_stage.ask(_ran(sqlite_stage, "shop.clock", 3))
+    seen = watch(sqlite_stage)
+    seen.page.add_init_script(WRONG.replace("MINUTES", "-10"))
+    page = seen.go("/performance/task?task=shop.clock&range=15m")
+    under_the_pointer(page, "#chart-throughput")  # its newest minute
+    said = str(page.locator("#chart-throughput .uplot").get_attribute("title"))
+    assert JUST.match(said.rpartition(" · ")[2]), said
