@@ -4,7 +4,6 @@
 import { $, $$ } from "./page.js";
 
 const places = new Map(); // of each box: whether it is at its end, else which line is at its top, and the last one seen
-let sought = null; // what was typed: a live update brings the field anew
 
 const lines = (box) => $$(".line", box);
 const top = (it) => it.getBoundingClientRect().top;
@@ -29,7 +28,7 @@ function settle() {
   sift();
   for (const box of $$("[data-log]")) {
     const was = places.get(box.id);
-    if (!was || was.end) { box.scrollTop = 0; note(box); continue; }
+    if (!was || was.end) { note(box); continue; }
     const line = was.line && document.getElementById(was.line);
     if (line) box.scrollTop += top(line) - top(box) - was.at;
     const all = lines(box);
@@ -40,7 +39,6 @@ function settle() {
 function sift() {
   const field = $("[data-sift]");
   if (!field) return;
-  if (sought !== null) field.value = sought;
   const text = field.value.trim().toLowerCase();
   const all = $$("[data-log] .line");
   let many = 0;
@@ -57,7 +55,7 @@ function sift() {
 export function startLogs() {
   if (!$("#logs")) return;
   document.addEventListener("scroll", (event) => event.target.matches?.("[data-log]") && note(event.target), true);
-  document.addEventListener("input", (event) => { if (event.target.matches("[data-sift]")) { sought = event.target.value; sift(); } });
+  document.addEventListener("input", (event) => event.target.matches("[data-sift]") && sift());
   document.addEventListener("click", (event) => {
     const box = event.target.closest?.("[data-newest]");
     if (box) document.getElementById(box.dataset.newest).scrollTop = 0;
