@@ -131,7 +131,7 @@ def under_the_left_edge(page: Page) -> str:
     return said
 
 
-def test_a_chart_of_seconds_grows_by_the_stream_and_becomes_one_of_minutes(fresh: Stage, watch: Watch) -> None:
+def test_a_chart_of_seconds_becomes_one_of_minutes_by_itself(fresh: Stage, watch: Watch) -> None:
     for resolution in (FINE, MINUTE):
         fresh.ask(ran(fresh, ago=0, runs=7, resolution=resolution))
     watched = watch(fresh)

@@ -173,6 +173,31 @@ async def test_a_chart_that_cannot_be_told_is_refused(world: World, charts: list
     assert world.web.hub.count == 0
 
 
+async def test_the_first_ten_minutes_are_told_by_seconds_to_a_page_that_asks_for_them(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "LOOK", 0.05)
+    fine = (await world.get("/series?since=1h&fine=true")).json()
+    coarse = (await world.get("/series?since=1h")).json()
+    assert (fine["step"], coarse["step"]) == (5.0, 60.0)
+    assert fine["whole"]["outcomes"] == coarse["whole"]["outcomes"]
+    assert (await world.get("/series?since=1m&step=5s")).status_code == 400
+    assert (await world.get("/series/depth?since=1m&step=5s")).json()["step"] == 5.0
+    async with (
+        Reader(world.web, "/stream?topics=metrics&step=60&fine=true") as one,
+        Reader(world.web, "/stream?topics=metrics&step=60") as other,
+    ):
+        await one.until("event: metrics")
+        await other.until("event: metrics")
+        told = one.events()[0][1]["series"]
+        assert told["step"] == 5.0 and len(told["points"]) == 4
+        assert other.events()[0][1]["series"]["step"] == 60.0
+    await ran(world, 11, 3)  # minutes ago: history is older than that
+    async with Reader(world.web, "/stream?topics=metrics&step=60&fine=true") as one:
+        await one.until('"series":{"step":60.0')
+    assert (await world.get("/series?since=1h&fine=true")).json()["step"] == 60.0
+
+
 async def test_points_are_read_once_for_all_and_those_of_hours_seldom(world: World) -> None:
     now, reads = 100.0, 0
 

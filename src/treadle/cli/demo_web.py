@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import random
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -65,20 +65,23 @@ def keep_open(out: Output, at: str, folder: Path, *, keep: bool = False) -> None
     """A worker process and a trickle of jobs, so that there is something to see, until Ctrl-C."""
     from .demo_scene import Workers
 
-    out.say(f"\nThe dashboard stays open, with one worker and a few new jobs every second: {at}")
-    out.say("Its Attention is about the story above: webhooks that were refused, a worker that was killed.")
-    out.say(f"Ctrl-C ends it{'' if keep else ', and removes its database'}.")
+    def tell() -> None:
+        out.say(f"\nThe dashboard stays open, with one worker and a few new jobs every second: {at}")
+        out.say("Its Attention is about the story above: webhooks that were refused, a worker that was killed.")
+        out.say(f"Ctrl-C ends it{'' if keep else ', and removes its database'}.")
+
     with Workers(folder, before=3) as workers:
-        asyncio.run(_live(workers))
+        asyncio.run(_live(workers, tell))
 
 
-async def _live(workers: Workers) -> None:
+async def _live(workers: Workers, tell: Callable[[], None]) -> None:
     from .demo_tasks import app, monthly, sync_stock
 
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, ended.set)
+    tell()  # not before it is so: from here on Ctrl-C is the end that was meant, and no interruption
     chance = random.Random()  # noqa: S311 - a demo
     workers.start()
     report: Handle[Any] | None = None
