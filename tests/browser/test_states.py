@@ -178,6 +178,35 @@ def test_while_the_storage_is_away_pages_say_so_and_come_back_by_themselves(
         expect(opened.locator("tbody tr")).to_have_count(1, timeout=30_000)
 
 
+def test_while_a_table_is_locked_pages_name_the_session_and_come_back_by_themselves(
+    server: postgres_server.Server, tmp_path: Path, watch: Watch
+) -> None:
+    psycopg = pytest.importorskip("psycopg")
+    fill(server.tcp_url)
+    with served(server.tcp_url, tmp_path) as stage:
+        seen, late = watch(stage), watch(stage)
+        for each in (seen, late):
+            each.allow("503")
+            each.allow("ERR_")
+        page = seen.go("/queues")
+        seen.live()
+        page.wait_for_timeout(2_500)  # the server has had a look
+        with psycopg.connect(server.tcp_url, application_name="psql") as ann:
+            ann.execute("lock table treadle.job in access exclusive mode")
+            told = f"table treadle.job is locked by session {ann.info.backend_pid} (user postgres, psql, idle in "
+            expect(page.locator("#stale")).to_contain_text(told, timeout=60_000)
+            expect(page.locator("#live")).to_have_attribute("data-live", "storage locked")
+            expect(page.locator("tbody tr")).to_have_count(1)  # what was seen stays
+            opened = late.page
+            opened.goto(f"{stage.url}/queues")
+            expect(opened.locator("h1")).to_have_text("The storage is locked", timeout=30_000)
+            expect(opened.locator("main")).to_contain_text(f"SELECT pg_terminate_backend({ann.info.backend_pid})")
+            ann.rollback()
+        expect(page.locator("#stale")).to_have_count(0, timeout=60_000)
+        seen.live()
+        expect(opened.locator("tbody tr")).to_have_count(1, timeout=60_000)
+
+
 def test_the_mark_says_that_the_server_is_away_and_when_it_is_back(tmp_path: Path, watch: Watch) -> None:
     stage = Stage(App(f"sqlite:///{tmp_path}/x.db"), living=False, filled=False)
     stage.start()
