@@ -213,4 +213,4 @@ async def test_many_queues_with_one_trouble_are_one_row_that_leads_to_them(tmp_p
         listed = (await world.http.get("/queues?show=unserved", headers={"X-Role": "admin"})).text
         assert "q-000" in listed and "30 of 3" in listed
         none = (await world.http.get("/queues?show=paused", headers={"X-Role": "admin"})).text
-        assert "No queue is so any more" in none
+        assert "No queue matches any more" in none

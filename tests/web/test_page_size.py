@@ -26,7 +26,7 @@ async def test_no_page_is_larger_than_300_kb_with_five_thousand_queues(
         for n in range(300):
             await app.schedules.add(f"schedule-{n:03}", "0 3 * * *", "some.task", {})
             await app.limits.set(f"limit-{n:03}", "10/s")
-            await app.storage.register(a_pod(label=f"pod-{n:03}", queues={f"queue-{n:05}": 1}))
+            await app.storage.register(a_pod(label=f"pod-{n:03}", queues={f"queue-{n:05}": 1}, lease=3_600.0))
         world = World(app, Dashboard(app, access=who, pages=True))
         async with world.http:
             for route in world.web.table.routes:
