@@ -103,7 +103,7 @@ def test_an_item_names_the_act_that_mends_it() -> None:
     assert only(pods=[pod(stuck_threads=1)]).acts == only(pods=[pod(loop_lag=9.0)]).acts == (Act("stacks", "p1"),)
     cause = Cause(cause="pay:Declined:", type="Declined", place="", retrying=False)
     given_up = only(failing=[fails()], causes={("mail", "pay"): cause})
-    assert given_up.acts == (Act("revive", 'state:failed cause:"pay:Declined:"'),)
+    assert given_up.acts == (Act("revive", 'state:failed queue:mail cause:"pay:Declined:"'),)
     late_fact = Fact("TREADLE-D016", "error", "schedule a should have fired 5m ago")
     assert only(facts=[late_fact]).acts == (Act("fire", "a"),)
 
