@@ -511,6 +511,10 @@ def test_a_url_is_read_as_a_server_will_read_it() -> None:
     assert (target.host, target.port, target.path) == ("example.com", 443, "/a%20b?q=%C3%BC")
     assert read_url("http://[::1]:8080").authority == "[::1]:8080"
     assert read_url("http://bücher.example").host == "xn--bcher-kva.example"
+    # Found by fuzzing: the encoding takes U+02DB apart into a space and an accent, and keeps the space.
+    for host in ("\u02db", "a\u02db.example", "a,b", "fe80::1%25eth0", "a%2fb"):
+        with pytest.raises(ValueError, match="host|cannot be read"):
+            read_url(f"http://{'[' + host + ']' if '::' in host else host}/")
 
 
 @pytest.mark.parametrize(

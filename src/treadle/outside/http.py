@@ -24,6 +24,7 @@ DEFAULT_RESPONSE: Final = 1 << 20
 _PORTS: Final = {"http": 80, "https": 443}
 _LAST_PORT: Final = 65_535
 _FORBIDDEN: Final = re.compile(r"[\x00-\x20\x7f\\]")
+_HOST: Final = re.compile(r"[a-z0-9._-]+|[0-9a-f:.]+")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VARIABLE: Final = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)\}?")
 _OURS: Final = {"host", "content-length", "content-type", "connection", "transfer-encoding", "expect", "upgrade", "te"}
@@ -160,7 +161,8 @@ def read_url(url: str) -> Target:
         host = host if ":" in host else host.encode("idna").decode("ascii").lower()
     except UnicodeError:
         host = ""
-    if not host or "%" in host or port == 0:
+    # Looked at once more after the encoding, which takes compatibility characters apart: U+02DB holds a space.
+    if not _HOST.fullmatch(host) or port == 0:
         raise ValueError("the URL names no host that can be asked")
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
     query = quote(parts.query, safe="/%:@!$&'()*+,;=~-._?")
