@@ -12,7 +12,6 @@ from typing import Any
 import click
 
 import treadle
-from treadle import checks
 from treadle.cli import root
 from treadle.config import SETTINGS, shown
 from treadle.core import backoff, glossary, lifecycle
@@ -20,6 +19,7 @@ from treadle.core import settings as queue_settings
 from treadle.core.backoff import Retry
 from treadle.core.duration import words
 from treadle.core.outcome import Signal
+from treadle.operate import doctor
 from treadle.runtime import metrics
 from treadle.web import openapi
 from treadle.web.tables import api_routes
@@ -81,8 +81,8 @@ def metrics_tables() -> str:
 
 def doctor_table() -> str:
     lines = ["| code | tells |", "|---|---|"]
-    lines += [f"| `{code}` | {meaning} |" for code, meaning in checks.MEANINGS.items()]
-    found = {f"{checks.PREFIX}{name.upper()}": meaning for name, meaning in checks.STORAGE_MEANINGS.items()}
+    lines += [f"| `{code}` | {meaning} |" for code, meaning in doctor.MEANINGS.items()]
+    found = {f"{doctor.PREFIX}{name.upper()}": meaning for name, meaning in doctor.STORAGE_MEANINGS.items()}
     return "\n".join([*lines, *(f"| `{code}` | {meaning} |" for code, meaning in found.items())])
 
 

@@ -25,8 +25,8 @@ from treadle import (
     StorageUnavailable,
     Unique,
 )
-from treadle.client import Client, Ids
-from treadle.context import Call, Handle, Options
+from treadle.client.client import Client, Ids
+from treadle.context.context import Call, Handle, Options
 from treadle.core import lifecycle
 from treadle.core.backoff import Retry
 from treadle.core.errors import ConfigError
@@ -444,7 +444,7 @@ def test_a_thread_that_waits_has_the_same_deadline_over_all_tries(monkeypatch: p
             passed += 7.0
             raise StorageTimeout("locked")
 
-    monkeypatch.setattr("treadle.client.time.monotonic", lambda: passed)
+    monkeypatch.setattr("treadle.client.client.time.monotonic", lambda: passed)
     loop = SimLoop("one deadline")
     keeper = Looped(StuckThread(10.0, 10.0, 10.0), loop.run_until_complete)
     try:
@@ -484,7 +484,7 @@ async def test_a_result_is_waited_for(client: Client, storage: Unsteady) -> None
 async def test_a_wake_ends_the_wait_before_the_next_poll(
     client: Client, storage: Unsteady, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("treadle.client.FIRST_POLL", 3600.0)
+    monkeypatch.setattr("treadle.client.client.FIRST_POLL", 3600.0)
     handle = await client.enqueue(a_call())
     waits = asyncio.create_task(handle.result())
     while not storage._listeners:
@@ -497,7 +497,7 @@ async def test_a_wake_ends_the_wait_before_the_next_poll(
 async def test_polling_finds_what_no_wake_told(
     client: Client, storage: Unsteady, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("treadle.client.FIRST_POLL", 0.001)
+    monkeypatch.setattr("treadle.client.client.FIRST_POLL", 0.001)
     monkeypatch.setattr(storage, "_tell", lambda wake: None)
     handle = await client.enqueue(a_call())
     waits = asyncio.create_task(handle.result())
@@ -549,7 +549,7 @@ async def test_what_cannot_be_explained_hides_no_timeout(
     async def breaks() -> Any:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("treadle.client.EXPLAINED_WITHIN", 0.01)
+    monkeypatch.setattr("treadle.client.client.EXPLAINED_WITHIN", 0.01)
     for pods in (hangs, breaks):
         monkeypatch.setattr(storage, "pods", pods)
         with pytest.raises(ResultTimeout, match=r"it goes on$"):

@@ -18,10 +18,10 @@ import click
 import pytest
 
 import treadle
-from treadle import checks
 from treadle.cli import root as cli
 from treadle.core.errors import TreadleError
 from treadle.core.job import ErrorKind, State
+from treadle.operate import doctor
 from treadle.storages.postgres import drivers
 from treadle.testing import sabotage
 
@@ -205,12 +205,12 @@ def test_every_state_and_every_kind_of_error_is_mentioned() -> None:
 def test_every_code_of_doctor_is_explained() -> None:
     """Fourteen codes, and four of them stood on a page. The table is generated; here it is held against the code."""
     package = Path(treadle.__file__).parent
-    own = (package / "checks.py").read_text() + (package / "core" / "warnings.py").read_text()
+    own = (package / "operate" / "doctor.py").read_text() + (package / "core" / "warnings.py").read_text()
     found = set(re.findall(r"TREADLE-D\d{3}", own.replace(own.partition("MEANINGS")[2].partition("}\n")[0], "")))
-    assert found == checks.MEANINGS.keys()
+    assert found == doctor.MEANINGS.keys()
     text = "".join(path.read_text() for path in (package / "storages").rglob("*.py"))
     codes = {re.sub(r"\{.*\}", "*", code) for code in re.findall(r"\bFact\(\s*f?\"([^\"]+)\"", text)}
-    assert codes - {"schema"} == checks.STORAGE_MEANINGS.keys()  # `schema` is told as D003
+    assert codes - {"schema"} == doctor.STORAGE_MEANINGS.keys()  # `schema` is told as D003
 
 
 def test_what_within_takes_is_listed() -> None:

@@ -126,7 +126,7 @@ async def test_a_run_that_waits_for_its_own_full_queue_is_told_so(app: App, kind
 async def test_a_run_that_waits_for_its_own_full_queue_is_warned_of(
     app: App, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("treadle.client.FIRST_LOOK", 0.001)
+    monkeypatch.setattr("treadle.client.client.FIRST_LOOK", 0.001)
     asked: list[Any] = []
 
     @app.task(name="inner")

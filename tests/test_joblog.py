@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from treadle.joblog import JobLogger, Write, capture, text_of
+from treadle.context.logs import JobLogger, Write, capture, text_of
 
 
 class Bad:

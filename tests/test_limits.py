@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from treadle import App, ConfigError, Conflict, Context, LockHeld, LockLost, RateLimited, Retry, UnknownLimit
-from treadle.broker import Broker
+from treadle.client.rate_tokens import Broker
 from treadle.config import DeclaredQueue
 from treadle.core.limit import Take, Taken
-from treadle.limits import Lock
+from treadle.operate.locks import Lock
 from treadle.ports import Storage
 from treadle.storages.memory import MemoryStorage
 from treadle.testing.clock import FakeClock

@@ -11,7 +11,7 @@ import pytest
 from treadle import App, Conflict, FilterError, OperationNotFound, ResultTimeout
 from treadle.config import Timing
 from treadle.core.job import NewJob
-from treadle.operations import PREVIEWED
+from treadle.operate.operations import PREVIEWED
 from treadle.testing.conformance.builders import an_id
 
 pytestmark = pytest.mark.anyio
@@ -42,13 +42,13 @@ async def test_a_preview_of_very_many_is_exact_or_says_that_it_is_not(
     app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert PREVIEWED == 10_000
-    monkeypatch.setattr("treadle.operations.PREVIEWED", 20)
-    monkeypatch.setattr("treadle.operations._PAGE", 7)
+    monkeypatch.setattr("treadle.operate.operations.PREVIEWED", 20)
+    monkeypatch.setattr("treadle.operate.operations._PAGE", 7)
     await with_jobs(app, 25)
     preview = await app.operations.preview("cancel", everything=True)
     assert (preview.matched, preview.changes, preview.capped) == (25, 25, False)
     assert preview.states == {"ready": 25} and sum(preview.queues.values()) == 20
-    monkeypatch.setattr("treadle.operations._COUNTED_FOR", 0.0)
+    monkeypatch.setattr("treadle.operate.operations._COUNTED_FOR", 0.0)
     preview = await app.operations.preview("cancel", everything=True)
     assert (preview.matched, preview.changes, preview.capped) == (20, 20, True)
     await app.close()

@@ -18,7 +18,7 @@ import pytest
 
 from treadle import App, ConfigError, Context, PayloadError, PayloadTooLarge, Registry, Retry, Unique
 from treadle.core.job import DEFAULT_MAX_ATTEMPTS, DEFAULT_TIMEOUT, NO_TIMEOUT
-from treadle.tasks import AsyncTask, SyncTask, Task
+from treadle.tasks.task import AsyncTask, SyncTask, Task
 
 if TYPE_CHECKING:
     from nowhere import Absent  # type: ignore[import-not-found]

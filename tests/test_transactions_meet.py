@@ -21,10 +21,10 @@ from msgspec.structs import replace
 
 from tests.test_transactions import Ledger, ledger
 from treadle import App, Context, Unique
+from treadle.client.finish_within import StorageDesk
 from treadle.config import Timing
 from treadle.core import lifecycle
 from treadle.core.view import JobView
-from treadle.desk import StorageDesk
 from treadle.executors.async_ import AsyncExecutor
 
 __all__ = ["ledger"]

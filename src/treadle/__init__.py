@@ -6,8 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .app import App
-from .batching import BatchContext
-from .context import Call, Context, Handle
+from .context.context import Call, Context, Handle
 from .core.backoff import Retry
 from .core.demand import Portion
 from .core.errors import (
@@ -48,7 +47,8 @@ from .core.outcome import AnswerAgain, Cancel, Fail, RetryAfter, Snooze, Throttl
 from .core.partition import Partitions
 from .core.unique import Unique
 from .middleware import Middleware, Next
-from .tasks import AsyncTask, BatchTask, OutsideTask, Pool, Registry, SyncTask, Task
+from .tasks.batch import BatchContext
+from .tasks.task import AsyncTask, BatchTask, OutsideTask, Pool, Registry, SyncTask, Task
 
 if TYPE_CHECKING:
     from .core.compare import Comparison, Difference, PairChange
@@ -60,8 +60,9 @@ if TYPE_CHECKING:
     from .core.series import EventView, PairSeries, Point, ReadingView, Series, Spread
     from .core.view import ErrorView, JobView, PodView, QueueView, SweepView, TaskView, WaitView
     from .core.warnings import ClusterWarning
-    from .limits import LimitView, Lock, LockView
-    from .operators import JobPage
+    from .operate.jobs import JobPage
+    from .operate.limits import LimitView
+    from .operate.locks import Lock, LockView
     from .signing import BadSignature
 
 __all__ = [
@@ -172,8 +173,9 @@ _LATER = {
     "core.series": ("EventView", "PairSeries", "Point", "ReadingView", "Series", "Spread"),
     "core.view": ("ErrorView", "JobView", "PodView", "QueueView", "SweepView", "TaskView", "WaitView"),
     "core.warnings": ("ClusterWarning",),
-    "limits": ("LimitView", "Lock", "LockView"),
-    "operators": ("JobPage",),
+    "operate.jobs": ("JobPage",),
+    "operate.limits": ("LimitView",),
+    "operate.locks": ("Lock", "LockView"),
     "signing": ("BadSignature",),
 }
 

@@ -38,9 +38,10 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from . import config as settings
-from .client import Client, Router
+from .client.client import Client, Router
+from .client.opening import Keep, Through, Unreachable
 from .config import Limits, Timing
-from .context import Call, Door, Handle, Options, amend, plain_result
+from .context.context import Call, Door, Handle, Options, amend, plain_result
 from .core import catalog, demand, names, payload
 from .core import limit as limiting
 from .core import settings as checked_settings
@@ -56,22 +57,25 @@ from .core.pod import Descriptor
 from .core.settings import QueueSettings
 from .core.unique import Unique
 from .hooks import Hooks, Watching
-from .keeper import Keep, Through, Unreachable
 from .ports import Executor, ReadOnlyChoice, Storage
-from .tasks import HERE, Registry, Task
-from .timetable import plan_of
+from .tasks.schedules import plan_of
+from .tasks.task import HERE, Registry, Task
 
 if TYPE_CHECKING:
-    from .answers import Answers
     from .core.schedule import Declared
     from .core.warnings import ClusterWarning
-    from .history import History
-    from .limits import Lock, Locks, RateLimits
-    from .operations import Audit, Operations
-    from .operators import Catalog, Jobs, Queues
-    from .pods import Pods
+    from .operate.answers import Answers
+    from .operate.audit import Audit
+    from .operate.catalog import Catalog
+    from .operate.history import History
+    from .operate.jobs import Jobs
+    from .operate.limits import RateLimits
+    from .operate.locks import Lock, Locks
+    from .operate.operations import Operations
+    from .operate.pods import Pods
+    from .operate.queues import Queues
+    from .operate.schedules import Schedules
     from .runtime.pod import Pod
-    from .schedules import Schedules
     from .web.access import Authenticate
     from .web.dashboard import Dashboard
 
@@ -215,77 +219,77 @@ class App(Registry, Watching):
     @cached_property
     def jobs(self) -> Jobs:
         """Jobs: look for them, explain, cancel, revive, reschedule, move, and their logs."""
-        from .operators import Jobs
+        from .operate.jobs import Jobs
 
         return Jobs(self.client)
 
     @cached_property
     def answers(self) -> Answers:
         """What somebody outside says to a job that waits."""
-        from .answers import Answers
+        from .operate.answers import Answers
 
         return Answers(self.client)
 
     @cached_property
     def queues(self) -> Queues:
         """Queues: what is in them, and their live settings."""
-        from .operators import Queues
+        from .operate.queues import Queues
 
         return Queues(self.client)
 
     @cached_property
     def pods(self) -> Pods:
         """Workers: who lives, and what an operator wants of them."""
-        from .pods import Pods
+        from .operate.pods import Pods
 
         return Pods(self.client, self.timing, self.find)
 
     @cached_property
     def history(self) -> History:
         """What ended how, how long it took, and the timeline of a job."""
-        from .history import History
+        from .operate.history import History
 
         return History(self.client)
 
     @cached_property
     def schedules(self) -> Schedules:
         """Schedules: those of the code, and those made at run time."""
-        from .schedules import Schedules
+        from .operate.schedules import Schedules
 
         return Schedules(self.client, self.by_name.get)
 
     @cached_property
     def limits(self) -> RateLimits:
         """Rate limits of the whole cluster."""
-        from .limits import RateLimits
+        from .operate.limits import RateLimits
 
         return RateLimits(self.client)
 
     @cached_property
     def locks(self) -> Locks:
         """Who holds which lock."""
-        from .limits import Locks
+        from .operate.locks import Locks
 
         return Locks(self.client)
 
     @cached_property
     def operations(self) -> Operations:
         """One act upon all jobs that a filter describes."""
-        from .operations import Operations
+        from .operate.operations import Operations
 
         return Operations(self.client)
 
     @cached_property
     def audit(self) -> Audit:
         """What operators have done."""
-        from .operations import Audit
+        from .operate.audit import Audit
 
         return Audit(self.client)
 
     @cached_property
     def catalog(self) -> Catalog:
         """What workers say of the tasks that they know."""
-        from .operators import Catalog
+        from .operate.catalog import Catalog
 
         return Catalog(self.client)
 
@@ -430,7 +434,7 @@ class App(Registry, Watching):
 
     def _declare_command(self, name: str, table: object) -> None:
         """A command that treadle.toml declares."""
-        from .outside import tables
+        from .tasks.external import tables
 
         stub, argv, options = tables.read(name, table)
         self.command(*argv, **options)(stub)
@@ -461,7 +465,7 @@ class App(Registry, Watching):
         LockHeld if somebody else has it for longer than `wait`. A run may enter again what it holds. Another holder
         with the same `owner` (such as a job's id) takes the lock over: a second attempt what the first one held.
         """
-        from .limits import Lock
+        from .operate.locks import Lock
 
         return Lock(self.client, name, ttl=ttl, wait=wait, owner=owner)
 
@@ -675,7 +679,7 @@ class App(Registry, Watching):
     async def warnings(self) -> Sequence[ClusterWarning]:
         """What is wrong in the cluster and will not mend itself: queues with work that no live pod serves, tasks that
         no live pod of their queue has known for five minutes."""
-        from .pods import find_warnings
+        from .operate.pods import find_warnings
 
         return await find_warnings(self.client)
 

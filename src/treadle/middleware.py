@@ -22,7 +22,7 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
-from .context import Context
+from .context.context import Context
 from .core.errors import ConfigError
 
 Middleware = Callable[[Context[Any], "Next"], Any]

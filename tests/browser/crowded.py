@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 from treadle import App
-from treadle.client import new_id
+from treadle.client.client import new_id
 from treadle.core.audit import AuditLine
 from treadle.core.firing import Fire
 from treadle.core.histogram import Histogram

@@ -13,7 +13,7 @@ import json
 import msgspec
 
 from treadle import App
-from treadle.client import new_id
+from treadle.client.client import new_id
 from treadle.core.audit import AuditLine
 from treadle.core.event import Event
 from treadle.core.firing import Fire

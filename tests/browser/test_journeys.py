@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from treadle import App
-from treadle.client import new_id
+from treadle.client.client import new_id
 from treadle.core.job import NewJob
 
 from . import scene, shop

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 
-from treadle.limits import LimitView, LockView
+from treadle.operate.limits import LimitView
+from treadle.operate.locks import LockView
 
 from .conftest import Store, Treadle
 

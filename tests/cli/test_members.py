@@ -11,7 +11,7 @@ import pytest
 from treadle import App
 from treadle.cli import bulk, confirm, members, shared
 from treadle.cli.output import Output
-from treadle.operations import Operations
+from treadle.operate.operations import Operations
 
 from .conftest import Store, Treadle
 
@@ -205,7 +205,7 @@ def test_timeline_and_audit_name_who_asked(
     async def gone(*args: object, **kwargs: object) -> None:
         raise RuntimeError("killed before it wrote a line of its own")
 
-    monkeypatch.setattr("treadle.operations.Audit.note", gone)
+    monkeypatch.setattr("treadle.operate.audit.Audit.note", gone)
     ids = [store.failed() if line[0] in ("revive", "delete") else store.enqueue(queue="slow") for _ in range(2)]
     assert treadle("jobs", *line, *ids, "--reason", "too many").code == 0
     me = getpass.getuser()

@@ -145,7 +145,7 @@ def test_a_pipe_that_closes_early_is_no_error(store: Store, folder: Path) -> Non
 
 def _bound(app: object) -> object:
     from treadle import Call
-    from treadle.context import Options
+    from treadle.context.context import Options
 
     return Call("shop.welcome", '{"user_id":1}', Options(queue="mail"))
 

@@ -176,7 +176,7 @@ def test_what_the_interpreter_calls_private_is_never_public(address: ipaddress.I
 
 def test_no_answer_comes_from_the_interpreters_own_table() -> None:
     """`is_global` differs between releases: 192.0.0.9 was private in 3.11.0 and global in 3.11.9."""
-    for path in ("core/address_ranges.py", "outside/http.py", "executors/http.py"):
+    for path in ("core/address_ranges.py", "tasks/external/http.py", "executors/http.py"):
         source = (Path(address_ranges.__file__).parents[1] / path).read_text()
         assert "is_global" not in source.replace("`ipaddress.is_global`", "")
         assert "is_private" not in source

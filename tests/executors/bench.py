@@ -11,7 +11,7 @@ from typing import Any
 
 from treadle import App, JobView
 from treadle.config import Timing
-from treadle.context import Handle
+from treadle.context.context import Handle
 from treadle.core.backoff import Retry
 
 QUICK = Timing(

@@ -26,7 +26,7 @@ from treadle import (
     Snooze,
 )
 from treadle.config import Timing
-from treadle.context import current_job
+from treadle.context.context import current_job
 from treadle.core.errors import PayloadError
 from treadle.runtime.pod import Pod
 from treadle.testing.kit import Jobs

@@ -19,8 +19,8 @@ from treadle import App, ConfigError, PayloadError
 from treadle.core.job import Job, State
 from treadle.executors import posix
 from treadle.executors.command import CommandExecutor
-from treadle.outside.command import Command
 from treadle.ports import Call
+from treadle.tasks.external.command import Command
 
 from .bench import ONCE, a_script, at_work, descriptors, ended, is_alive, pid_in, until
 

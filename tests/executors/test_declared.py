@@ -12,9 +12,9 @@ from typing import Any, Literal
 import pytest
 
 from treadle import App, ConfigError, PayloadError, Registry
-from treadle.outside import tables
-from treadle.outside.command import LONGEST_ARGUMENT, Command, Said
-from treadle.outside.template import Template
+from treadle.tasks.external import tables
+from treadle.tasks.external.command import LONGEST_ARGUMENT, Command, Said
+from treadle.tasks.external.template import Template
 
 from .bench import at_work, ended
 

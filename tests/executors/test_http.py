@@ -15,9 +15,9 @@ import pytest
 
 from treadle import App, ConfigError, PayloadError
 from treadle.executors.http import HttpExecutor, retry_after
-from treadle.outside.http import Hook, may_ask, read_url
 from treadle.ports import Call
 from treadle.signing import BadSignature, sign, verify
+from treadle.tasks.external.http import Hook, may_ask, read_url
 
 from .bench import ONCE, at_work, ended, until
 

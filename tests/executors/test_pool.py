@@ -18,7 +18,7 @@ from treadle import App, ConfigError, PayloadError
 from treadle.config import Timing
 from treadle.core.backoff import Retry
 from treadle.executors.pool_worker import Worker
-from treadle.outside.pool import PoolSpec
+from treadle.tasks.external.pool import PoolSpec
 
 from .bench import ONCE, a_script, at_work, descriptors, ended, is_alive, pid_in, until
 

@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.context import Context
+from treadle.context.context import Context
 from treadle.core.errors import ConfigError
 from treadle.core.job import ErrorEntry, Job, State
 from treadle.core.outcome import (
@@ -37,7 +37,7 @@ from treadle.executors import deaths, pipe, warm
 from treadle.executors.origin import Finder, Origin, origin_of
 from treadle.executors.process import ProcessExecutor
 from treadle.ports import Call
-from treadle.tasks import Registry
+from treadle.tasks.task import Registry
 
 from . import process_app
 from .process_app import app

@@ -12,7 +12,7 @@ from typing import Final
 
 from treadle.core import address_ranges, cron, duration, filter, filter_sight, names, payload
 from treadle.core.errors import FilterError, PayloadError
-from treadle.outside.http import read_url
+from treadle.tasks.external.http import read_url
 
 Target = Callable[[bytes], None]
 

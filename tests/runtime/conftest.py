@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from treadle.client import Client
+from treadle.client.client import Client
 from treadle.config import Limits, Timing
-from treadle.context import Context
+from treadle.context.context import Context
 from treadle.core.backoff import Retry
 from treadle.core.job import Job, State
 from treadle.core.outcome import Cancel, Fail, RetryAfter, Snooze, Throttle
@@ -20,7 +20,7 @@ from treadle.executors.async_ import AsyncExecutor
 from treadle.executors.thread import ThreadExecutor
 from treadle.runtime.pod import Pod
 from treadle.storages.memory import MemoryStorage
-from treadle.tasks import Registry
+from treadle.tasks.task import Registry
 
 QUICK = Timing(
     lease=3.0,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from treadle.client import new_id
+from treadle.client.client import new_id
 from treadle.core import lifecycle
 from treadle.core.job import Change, Job, NewJob, QueueChange, RetryOverride, State
 from treadle.ports import Applied

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.runtime.conftest import QUICK, Kept, World
-from treadle.client import Client
+from treadle.client.client import Client
 from treadle.config import Limits
 from treadle.core.balance import Share
 from treadle.core.demand import Portion

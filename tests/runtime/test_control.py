@@ -100,7 +100,7 @@ async def test_retries_are_counted_apart(world: World) -> None:
 
 
 async def test_names_from_outside_do_not_grow_what_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.client.MOST_PAIRS", 3)
+    monkeypatch.setattr("treadle.client.client.MOST_PAIRS", 3)
     for n in range(9):
         world.client._count([("inserted", "q", f"task{n}")])
     world.client._count([("inserted", "q", "task0")])

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from treadle import JobNotFound, Unique
-from treadle.context import Handle
+from treadle.context.context import Handle
 from treadle.core.job import Change, NewJob, QueueChange, State, UniqueClaim
 from treadle.core.operation import new
 from treadle.ports import Applied

@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from treadle.context import Context
+from treadle.context.context import Context
 from treadle.core.job import State, cause_of
 from treadle.hooks import Hooks
 from treadle.runtime.pod import Pod

@@ -13,7 +13,7 @@ from treadle.core.job import Job, State
 from treadle.runtime import relay, vitals
 from treadle.runtime.relay import Relay
 from treadle.runtime.run import Run
-from treadle.tasks import Task
+from treadle.tasks.task import Task
 
 from .conftest import ONCE, World
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.context import Context
+from treadle.context.context import Context
 from treadle.core.errors import StorageUnavailable
 from treadle.core.job import Job, QueueChange, State
 from treadle.core.pod import Held

@@ -17,7 +17,7 @@ from typing import Any
 
 from tests.journeys.stage import QUICK
 from treadle import Call, TreadleError
-from treadle.client import new_id
+from treadle.client.client import new_id
 
 from .ground import Ground
 from .soak_app import fenced, note, work

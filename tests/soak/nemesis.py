@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from tests.journeys.stage import QUICK
-from treadle.client import new_id
+from treadle.client.client import new_id
 
 from .actors import Clients, Fleet, Worker, a_poison
 from .ground import Ground, PostgresGround, SQLiteGround

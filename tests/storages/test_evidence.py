@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from tests import postgres_server
+from treadle.client.explain import gather
 from treadle.core.errors import JobNotFound
 from treadle.core.explain import Explanation, explain
 from treadle.core.job import QueueChange
 from treadle.core.limit import OF_A_QUEUE, Take
-from treadle.evidence import gather
 from treadle.ports import Storage
 from treadle.storages.memory import MemoryStorage
 from treadle.storages.postgres import PostgresStorage

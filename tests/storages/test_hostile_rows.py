@@ -23,13 +23,14 @@ from click.testing import CliRunner
 
 from tests import postgres_server
 from tests.web.wire import Wire
-from treadle import App, checks
+from treadle import App
 from treadle.cli import root
 from treadle.config import Timing
 from treadle.core import filter as filters
 from treadle.core.catalog import Descriptor
 from treadle.core.job import Change, NewJob, State, UniqueClaim
 from treadle.core.pod import PodCard
+from treadle.operate import doctor
 from treadle.ports import Lane, Query, RunReport, Storage, Want
 from treadle.storages.postgres import PostgresStorage
 from treadle.storages.postgres import bounds as postgres_bounds
@@ -275,7 +276,7 @@ def is_known_to_be_harmless(case: Case) -> bool:
 
 
 async def test_postgres_refuses_or_doctor_names_every_extreme(postgres: Postgres) -> None:
-    """One by one: each is planted with the checks, and again without them, and taken back."""
+    """One by one: each is planted with the doctor, and again without them, and taken back."""
     errors: Any = pytest.importorskip("asyncpg.exceptions")
     admin = postgres.admin
     cases = [case for case in postgres.cases if case.base in ("", "ready")]
@@ -562,7 +563,7 @@ async def a_pod_among_them(app: App, planted: dict[str, Case]) -> None:
     good = await app.enqueue_many([note.bind(n) for n in range(30)])
     good += await app.enqueue_many([note.using(queue=OTHER_QUEUE).bind(n) for n in range(30)])
     await look_everywhere(storage, bad)
-    named = [fact for fact in await checks.examine(app) if fact.code == "TREADLE-JOB-ROW"]
+    named = [fact for fact in await doctor.examine(app.client) if fact.code == "TREADLE-JOB-ROW"]
     assert named
     for fact in named:
         assert any(f"the row of job {id} (queue {GOOD_QUEUE}, task {TASK}) is damaged: " in fact.text for id in bad)

@@ -114,7 +114,7 @@ async def test_a_bug_in_an_answer_is_logged_without_its_token(
     async def broken(self: Any, token: str, said: Any) -> str:
         raise RuntimeError(f"no row for {token}")
 
-    monkeypatch.setattr("treadle.answers.Answers.say", broken)
+    monkeypatch.setattr("treadle.operate.answers.Answers.say", broken)
     web = Dashboard(app, access="open", pages=False)
     async with app, app.worker(), client(web) as http:
         _, token = await waiting(app)

@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from tests import postgres_server
-from treadle import App, checks
+from treadle import App
 from treadle.core.attention import Item
 from treadle.core.pod import PodCard, PodStats
 from treadle.core.rollup import Rollup
+from treadle.operate import doctor
 from treadle.ports import Fact, Storage
 from treadle.storages.postgres import PostgresStorage
 from treadle.storages.sqlite import SQLiteStorage
@@ -44,7 +45,7 @@ def examined(monkeypatch: pytest.MonkeyPatch, *facts: Fact) -> list[int]:
         asked.append(1)
         return facts
 
-    monkeypatch.setattr(checks, "examine", examine)
+    monkeypatch.setattr(doctor, "examine", examine)
     return asked
 
 
@@ -75,7 +76,7 @@ async def test_doctor_is_asked_every_thirty_seconds_and_no_page_waits_for_it(
         await gate.wait()
         return [LOW]
 
-    monkeypatch.setattr(checks, "examine", slow)
+    monkeypatch.setattr(doctor, "examine", slow)
     attending = Attending(world.web, clock=lambda: now)
     begun = time.perf_counter()
     assert attending.facts() == ()  # it is not there yet, and nobody waits
@@ -114,7 +115,7 @@ async def test_what_was_found_stays_while_the_storage_is_away(world: World, monk
     async def fails(app: App) -> Sequence[Fact]:
         raise ConnectionError("away")
 
-    monkeypatch.setattr(checks, "examine", fails)
+    monkeypatch.setattr(doctor, "examine", fails)
     await world.web.attending.look()
     assert LOW in world.web.attending.facts()
 

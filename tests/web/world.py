@@ -12,7 +12,7 @@ import pytest
 from starlette.requests import Request
 
 from treadle import App, Fail
-from treadle.client import Client
+from treadle.client.client import Client
 from treadle.core.job import Change
 from treadle.ports import Applied
 from treadle.web import Access, Dashboard

@@ -15,8 +15,8 @@ from .params import Read
 from .target import with_storage
 
 if TYPE_CHECKING:
-    from ..answers import AnswerOutcome
     from ..app import App
+    from ..operate.answers import AnswerOutcome
 
 AFTER = Read("after", seconds)
 _STDIN = "-"

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..app import App
     from ..core.operation import Act
     from ..core.records import OperationView, Preview
-    from ..operations import Options, Progress
+    from ..operate.operations import Options, Progress
 
 _WATCHED: Final = 1_000  # fewer are done before a bar is drawn
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from ..context import Call, Handle
+from ..context.context import Call, Handle
 from ..core.errors import TreadleError
 from ..core.view import JobView, PodView, QueueView
 from . import demo_tasks as shop

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from ..app import App
-from ..context import Context
+from ..context.context import Context
 from ..core.backoff import Retry
 from ..core.outcome import Fail, Snooze, Throttle
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from .output import Output
 
 if TYPE_CHECKING:
-    from ..context import Call, Handle
+    from ..context.context import Call, Handle
     from .demo_scene import Workers
 
 HOST: Final = "127.0.0.1"

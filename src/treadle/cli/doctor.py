@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .. import __version__, checks
+from .. import __version__
 from ..config import SETTINGS, Config, masked, shown
 from ..core.errors import SchemaTooNew, SchemaTooOld, StorageUnavailable
+from ..operate import doctor as checks
 from .command import Invocation, verb
 from .errors import DONE, UNHEALTHY
 from .target import url_of, with_any_schema, with_storage
@@ -49,7 +50,7 @@ def examine(config: Config) -> list[Fact]:
     except StorageUnavailable as error:
         return [checks.unreachable(str(error))]
     try:
-        return facts + with_storage(config, checks.examine)
+        return facts + with_storage(config, lambda app: checks.examine(app.client))
     except SchemaTooOld:
         return facts  # checks.schema has said so
     except StorageUnavailable as error:

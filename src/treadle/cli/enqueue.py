@@ -21,7 +21,7 @@ from .params import DURATION, INSTANT, QUEUE
 
 if TYPE_CHECKING:
     from ..app import App
-    from ..context import Handle
+    from ..context.context import Handle
 
 
 @verb(

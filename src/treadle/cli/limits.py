@@ -19,7 +19,7 @@ from .target import with_storage
 
 if TYPE_CHECKING:
     from ..app import App
-    from ..limits import LimitView
+    from ..operate.limits import LimitView
 
 LIMIT = Read("limit", limiting.check_scope)
 RATE = Read("rate", settings.rate)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..app import App
     from ..core.operation import Act
     from ..core.records import Preview
-    from ..operations import Options
+    from ..operate.operations import Options
 
 _MISSING: Final = "not found"
 

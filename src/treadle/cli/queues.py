@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ..app import App
     from ..core.view import QueueView
     from ..core.warnings import ClusterWarning
-    from ..operations import Options
+    from ..operate.operations import Options
 
 queues = Verbs(
     "queues",

@@ -20,18 +20,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 import click
 from msgspec.structs import replace
 
-from ..context import Context
+from ..context.context import Context
 from ..core import lifecycle
 from ..core.errors import JobNotFound, ReadOnly, UnknownTask
 from ..core.job import Change, Job, NewJob, State
 from ..core.outcome import Fail, Outcome, RetryAfter, Signal
 from ..core.text import visible_lines
-from ..declared import FollowUps
 from ..executors.batch import BatchExecutor
 from ..executors.inline import InlineExecutor
 from ..ports import Applied, Call, Executor, Inserted, Storage
 from ..runtime.run import Run, drive
-from ..tasks import BatchTask, OutsideTask, Task
+from ..tasks.follow_ups import FollowUps
+from ..tasks.task import BatchTask, OutsideTask, Task
 from ..web.seals import READS
 
 if TYPE_CHECKING:

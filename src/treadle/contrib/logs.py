@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from ..context import current_job, current_run
+from ..context.context import current_job, current_run
 
 FIELDS: Final = ("job_id", "task", "queue", "attempt", "reason", "slot")
 

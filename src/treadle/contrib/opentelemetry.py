@@ -21,7 +21,7 @@ from weakref import WeakSet
 
 from .. import __version__
 from ..app import App
-from ..context import Context
+from ..context.context import Context
 from ..core.duration import Duration, seconds
 from ..core.errors import MissingExtra
 from ..core.job import NewJob

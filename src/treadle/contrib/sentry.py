@@ -16,7 +16,7 @@ from typing import Any, Final
 from weakref import WeakSet
 
 from ..app import App
-from ..context import Context
+from ..context.context import Context
 from ..core.errors import MissingExtra
 from ..core.job import NewJob
 from ..core.outcome import Fail, Signal

@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, cast
 
-from ..batching import ITEM, BatchContext
 from ..core.outcome import Release
 from ..ports import Call, Executor
-from ..tasks import BatchTask, Registry, Task
+from ..tasks.batch import ITEM, BatchContext
+from ..tasks.task import BatchTask, Registry, Task
 
 log = logging.getLogger("treadle.batch")
 

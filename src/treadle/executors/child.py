@@ -44,13 +44,14 @@ from typing import Any, Final, NoReturn
 import msgspec
 from msgspec import Raw
 
-from .. import joblog, middleware
-from ..context import Context
+from .. import middleware
+from ..context import logs as joblog
+from ..context.context import Context
 from ..core import payload
 from ..core.job import ErrorKind, Job, State
 from ..core.size import words as size_words
-from ..declared import FollowUps
-from ..tasks import Task
+from ..tasks.follow_ups import FollowUps
+from ..tasks.task import Task
 from ..trace import entry_of
 from . import launch, pipe
 from .child_context import ChildDoor, ChildNotebook, as_error, encoded

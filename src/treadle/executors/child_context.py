@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 import msgspec
 from msgspec import Raw
 
-from ..context import Call, CancelAnswer, EnqueueOutcome, Handle
+from ..context.context import Call, CancelAnswer, EnqueueOutcome, Handle
+from ..context.transaction import Desk
 from ..core import errors
 from ..core.answer import Answer
 from ..core.duration import Duration
 from ..core.job import Job, NewJob
 from ..core.progress import Progress, Reported
-from ..transactions import Desk
 from . import pipe
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """Commands: a program for each run, started without a shell, watched, bounded, and ended as a group.
 
 What it prints goes to the job's log line by line, and a tail of it is kept. What it may do is decided by its
-declaration (`treadle.outside.command`); what its exit means, too.
+declaration (`treadle.tasks.external.command`); what its exit means, too.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from ..core import size as sizes
 from ..core.errors import ConfigError, PayloadError
 from ..core.job import ErrorEntry, Job
 from ..core.outcome import ChildLost, Elsewhere, Fail
-from ..outside.command import Command
 from ..ports import Call
+from ..tasks.external.command import Command
 from ..trace import mask
 from . import deaths, posix
 from .folders import Folders, remove

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ..core.errors import ConfigError
-from ..outside import Outside
 from ..ports import Executor
-from ..tasks import OutsideTask, Registry
+from ..tasks.external import Outside
+from ..tasks.task import OutsideTask, Registry
 
 T = TypeVar("T")
 
@@ -25,7 +25,7 @@ def executors_of(registry: Registry, *, grace: float) -> dict[str, Executor]:
 
 
 def _commands(declared: list[Outside], registry: Registry, grace: float) -> Executor:
-    from ..outside.command import Command
+    from ..tasks.external.command import Command
     from .command import CommandExecutor
 
     commands = [each for each in declared if isinstance(each, Command)]
@@ -33,7 +33,7 @@ def _commands(declared: list[Outside], registry: Registry, grace: float) -> Exec
 
 
 def _services(declared: list[Outside], registry: Registry) -> Executor:
-    from ..outside.http import Hook
+    from ..tasks.external.http import Hook
     from .http import HttpExecutor
 
     hooks = [each for each in declared if isinstance(each, Hook)]
@@ -41,7 +41,7 @@ def _services(declared: list[Outside], registry: Registry) -> Executor:
 
 
 def _pools(declared: list[Outside], registry: Registry, grace: float) -> dict[str, Executor]:
-    from ..outside.pool import PoolSpec, PoolTask
+    from ..tasks.external.pool import PoolSpec, PoolTask
 
     specs: dict[str, PoolSpec] = {}
     for each in declared:

@@ -30,9 +30,9 @@ from ..core.address_ranges import why_not_public
 from ..core.errors import ConfigError, PayloadError
 from ..core.job import ErrorEntry, Job
 from ..core.outcome import Brought, Elsewhere, Fail, RetryAfter, Throttle, Wait
-from ..outside.http import Hook, Target, may_ask
 from ..ports import Call
 from ..signing import sign
+from ..tasks.external.http import Hook, Target, may_ask
 from ..trace import mask
 from .http_client import BadResponse, Line, Response
 

@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from ..core.errors import ConfigError
-from ..tasks import Registry
+from ..tasks.task import Registry
 
 is_importing = False  # this process is a child, and imports the app
 _REMEDY = "put the App and its tasks into a module that can be imported"

@@ -28,8 +28,8 @@ from typing import Any, Final
 
 from ..core.errors import ConfigError
 from ..core.outcome import Fail, Snooze
-from ..outside.pool import PoolSpec, PoolTask
 from ..ports import Call
+from ..tasks.external.pool import PoolSpec, PoolTask
 from ..trace import mask
 from . import posix
 from .pool_worker import NotReady, Worker

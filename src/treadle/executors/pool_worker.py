@@ -21,7 +21,7 @@ from ..core import payload
 from ..core.errors import PayloadError
 from ..core.job import ErrorEntry, Job
 from ..core.outcome import Cancel, ChildLost, Elsewhere, Fail, RetryAfter, Snooze, Throttle
-from ..outside.pool import PoolSpec, PoolTask
+from ..tasks.external.pool import PoolSpec, PoolTask
 from ..trace import mask
 from . import deaths, posix, wire
 from .output import LONGEST_LINE, Budget, LineLog, Tail

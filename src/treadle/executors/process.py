@@ -25,7 +25,7 @@ from ..core.errors import ConfigError
 from ..core.outcome import NotBegun
 from ..core.payload import decode_trusted
 from ..ports import Call
-from ..tasks import Task
+from ..tasks.task import Task
 from . import usage
 from .origin import Origin
 from .warm import WarmChild

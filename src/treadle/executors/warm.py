@@ -17,8 +17,8 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import Raw
 
-from .. import joblog
-from ..context import Context
+from ..context import logs as joblog
+from ..context.context import Context
 from ..core.errors import ConfigError
 from ..core.job import NewJob
 from ..core.outcome import Brought, ChildLost, Elsewhere, NotBegun, Succeeded

@@ -11,16 +11,16 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from ..context import Context, Door
+from ..context.context import Context, Door
+from ..context.progress import Notebook
 from ..core import lifecycle
 from ..core.backoff import Retry
 from ..core.job import Job
 from ..core.outcome import Interrupted, Outcome
-from ..declared import FollowUps
 from ..middleware import Stack
 from ..ports import Executor
-from ..reporting import Notebook
-from ..tasks import Task
+from ..tasks.follow_ups import FollowUps
+from ..tasks.task import Task
 from .relay import Relay
 from .roster import Roster
 from .run import Run, StopReason, give_up

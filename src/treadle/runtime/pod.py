@@ -38,7 +38,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from ..config import Limits, Timing
-from ..context import Door
+from ..context.context import Door
 from ..core import boot, demand, lifecycle, settings
 from ..core.backoff import Retry
 from ..core.demand import Portion
@@ -46,10 +46,10 @@ from ..core.health import Signs
 from ..core.job import NO_TIMEOUT, Change, Job, State
 from ..core.pod import Descriptor, PodCard, PodStats
 from ..core.schedule import Declared
-from ..declared import FollowUps
 from ..hooks import Hooks
 from ..ports import Beaten, Executor, Gathers, RunReport, Storage, Wake
-from ..tasks import Registry
+from ..tasks.follow_ups import FollowUps
+from ..tasks.task import Registry
 from . import vitals
 from .crew import Crew
 from .heart import Heart

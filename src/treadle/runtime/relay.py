@@ -30,7 +30,7 @@ from time import perf_counter
 from typing import Any, Final, TypeAlias
 from weakref import getweakrefcount
 
-from ..context import Context
+from ..context.context import Context
 from ..core.outcome import Outcome
 from .run import Run, drive
 

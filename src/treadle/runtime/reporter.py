@@ -22,13 +22,13 @@ import time
 from collections.abc import Callable, Container, Sequence
 from typing import Final
 
-from ..context import current_job
+from ..context.context import current_job
+from ..context.logs import Write, capture
 from ..core import progress as progressing
 from ..core.errors import ClaimLost, StorageUnavailable
 from ..core.job import Change, Job, State
 from ..core.logline import LogLine, Ring, level_of
 from ..core.progress import Progress, Report, Reported
-from ..joblog import Write, capture
 from ..ports import Storage
 
 log = logging.getLogger("treadle.reporter")

@@ -33,7 +33,7 @@ from typing import Any, Final, Literal
 from msgspec.structs import replace
 
 from .. import middleware
-from ..context import Context, current_job, current_run
+from ..context.context import Context, current_job, current_run
 from ..core import answer as answering
 from ..core import payload
 from ..core.backoff import Retry
@@ -65,7 +65,7 @@ from ..core.outcome import (
 )
 from ..middleware import Stack
 from ..ports import Call, Executor
-from ..tasks import Task
+from ..tasks.task import Task
 from ..trace import entry_of
 
 StopReason = Literal["cancel", "timeout", "shutdown", "lost"]

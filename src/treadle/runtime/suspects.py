@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from ..core.job import POISON_CRASHES, Job
 from ..ports import Executor
-from ..tasks import HERE, Task
+from ..tasks.task import HERE, Task
 from .roster import Roster
 
 SUSPECT_PAUSE: Final = 1.0

@@ -76,8 +76,8 @@ from ..core.errors import StorageTimeout
 from ..core.job import Change, ErrorEntry, Job
 from ..core.outcome import Interrupted, Outcome, Raised
 from ..core.payload import LONGEST_WARNING, NOT_KEPT
-from ..declared import FollowUps
 from ..ports import Applied, Claimed, Lane, Storage, Want
+from ..tasks.follow_ups import FollowUps
 from .meter import Meter
 from .rates import Rates
 from .roster import Roster

@@ -32,9 +32,9 @@ from ..ports import Gathers, Query
 from ..runtime.pod import Pod
 from ..runtime.services.cron import Cron
 from ..runtime.services.rescuer import Rescuer
-from ..signature import Signature
 from ..storages.memory import MemoryStorage
-from ..tasks import BatchTask, Task
+from ..tasks.signature import Signature
+from ..tasks.task import BatchTask, Task
 from .clock import FakeClock
 
 P = ParamSpec("P")

@@ -31,7 +31,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .. import __version__
-from ..client import new_id
+from ..client.client import new_id
 from ..core.errors import ConfigError
 from .body import Intake
 from .problem import READ_ONLY, Problem

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec.structs import replace
 
-from .. import checks
-from ..client import new_id
+from ..client.client import new_id
 from ..core import acknowledgement, attention, failing, streak
 from ..core import drain as draining
 from ..core import filter as filters
@@ -24,6 +23,7 @@ from ..core.acknowledgement import Acknowledgement
 from ..core.attention import Evidence, Item
 from ..core.audit import AuditLine
 from ..core.failing import Failing, Pair, Watched
+from ..operate import doctor
 from ..ports import Query
 from .problem import Problem
 
@@ -185,7 +185,7 @@ class Attending:
         app = self._web.reads
         try:
             status = await app.client.ask(lambda storage: storage.schema(), ())
-            found = (checks.schema(status), *await checks.examine(app))
+            found = (doctor.schema(status), *await doctor.examine(app.client))
             found, self._found = attention.lasting(found, self._found), found
         except Exception as error:  # the storage is away: pages say so themselves
             log.debug("doctor could not look: %s", error)

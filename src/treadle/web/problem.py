@@ -135,6 +135,5 @@ def is_ours(error: Exception) -> bool:
     return module.startswith(_CHECKED)
 
 
-_CHECKED: Final = ("treadle.core.", "treadle.operators", "treadle.operations", "treadle.schedules", "treadle.history",
-                   "treadle.limits", "treadle.context", "treadle.signature", "treadle.tasks", "treadle.client",
-                   "treadle.web.", "treadle.pods")  # fmt: skip
+# Packages whose ValueErrors and TypeErrors are checks of what a caller gave.
+_CHECKED: Final = tuple(f"treadle.{each}." for each in ("core", "operate", "context", "tasks", "client", "web"))

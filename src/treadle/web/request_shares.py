@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from ..client import new_id
+from ..client.client import new_id
 from ..core.address import group_of
 from ..core.share import Shares
 from .access import HEADERS

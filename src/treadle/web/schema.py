@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from ..batching import ITEM
-from ..tasks import BatchTask, Task
+from ..tasks.batch import ITEM
+from ..tasks.task import BatchTask, Task
 
 
 def schema_of(task: Task[..., Any]) -> dict[str, Any]:

@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from ...beginning import began
 from ...core import young
 from ...core.reading import Reading
 from ...core.rollup import MINUTE, floor
 from ...ports import Storage
+from ...storages.shared.history import began
 from ..meter import Meter
 from ..timed import Timed
 from ..usage import Usage, usage

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from ...beginning import began
 from ...core import young
 from ...core.depth import sounding
 from ...core.rollup import FINE, MINUTE, floor
 from ...ports import Storage
+from ...storages.shared.history import began
 
 EVERY: Final = 15.0
 SOON: Final = FINE / 2  # no step is left out

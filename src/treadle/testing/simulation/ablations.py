@@ -19,7 +19,7 @@ from unittest import mock
 
 import msgspec
 
-from ...client import new_id
+from ...client.client import new_id
 from ...core import lifecycle
 from ...core.firing import Fire, Fired
 from ...core.job import Change, Job, NewJob, State

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator
 from typing import Any, Final
 from unittest import mock
 
-from ... import client
+from ...client import client
 from ...runtime import pod as pods
 from ...runtime.heart import Heart
 from ..clock import BEGINNING

@@ -10,8 +10,8 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from ...app import App
-from ...client import new_id
-from ...context import Call, Context
+from ...client.client import new_id
+from ...context.context import Call, Context
 from ...core.backoff import Retry
 from ...core.errors import Conflict, JobNotFound, StorageTimeout, StorageUnavailable
 from ...core.job import Job, QueueChange

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from ...answers import unknown_token
 from ...core import answer as answering
+from ...operate.answers import unknown_token
 from ..problem import Problem
 from ..routing import PUBLIC, Call, Routes
 from .shapes import DurationText

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from ...core import sheet
 from ...core.share import Shares
-from ...operators import JobPage
+from ...operate.jobs import JobPage
 from ..plain import plain
 from ..problem import Problem
 from ..routing import Call, Routes

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from ...core import limit as limiting
-from ...limits import LimitView, LockView
+from ...operate.limits import LimitView
+from ...operate.locks import LockView
 from ..problem import Problem
 from ..routing import Call, Routes
 from .shapes import PageQuery, Version, listed, name_of

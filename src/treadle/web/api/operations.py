@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct
 
 from ...core.records import AuditView, OperationView, Preview
-from ...operations import Options
+from ...operate.operations import Options
 from ..access import Action
 from ..plain import plain
 from ..problem import Problem

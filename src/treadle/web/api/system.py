@@ -8,12 +8,13 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from ... import __version__, checks
+from ... import __version__
 from ...config import SETTINGS, masked, shown
 from ...core.acknowledgement import LONGEST_KEY, LONGEST_NOTE
 from ...core.attention import Item
 from ...core.fact import bounded
 from ...core.warnings import ClusterWarning
+from ...operate import doctor as checks
 from ...ports import Fact
 from .. import palette as palettes
 from ..complete import complete as completed
@@ -158,7 +159,7 @@ async def system(call: Call[None, None]) -> Any:
 async def doctor(call: Call[None, None]) -> Any:
     """Check the whole, and say what helps."""
     status = await call.app.client.ask(lambda storage: storage.schema())
-    found = await call.web.counts.get(("doctor",), lambda: checks.examine(call.app))
+    found = await call.web.counts.get(("doctor",), lambda: checks.examine(call.app.client))
     facts = bounded([checks.python(), checks.schema(status), *found])
     return {"healthy": all(fact.level != "error" for fact in facts), "checks": facts}
 

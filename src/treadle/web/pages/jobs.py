@@ -18,7 +18,7 @@ from ...core.counted import Counted
 from ...core.errors import FilterError
 from ...core.filter import Filter
 from ...core.view import JobView
-from ...operators import JobPage
+from ...operate.jobs import JobPage
 from ..complete import names_of
 from ..counts import CAP
 from ..routing import Call, Routes

@@ -13,7 +13,7 @@ from ...core import filter as filters
 from ...core import ids
 from ...core.command_line import Command, Part, command, option
 from ...core.records import Preview
-from ...operations import Options
+from ...operate.operations import Options
 from ..problem import Problem
 from ..routing import Call, Routes
 from .asking import Field

@@ -8,10 +8,11 @@ import time
 
 from starlette.responses import Response
 
-from ... import __version__, checks
+from ... import __version__
 from ...config import SETTINGS, masked, shown
 from ...core import glossary
 from ...core.fact import Fact, bounded
+from ...operate import doctor
 from ..plain import plain
 from ..routing import Call, Routes
 from .frame import render
@@ -27,11 +28,11 @@ async def system(call: Call[None, None]) -> Response:
     web, app = call.web, call.app
     config = web.whole.config
     facts, status, vitals = await asyncio.gather(
-        web.counts.get(("doctor",), lambda: checks.examine(app)),
+        web.counts.get(("doctor",), lambda: doctor.examine(app.client)),
         app.client.ask(lambda storage: storage.schema()),
         app.client.ask(lambda storage: storage.vitals()),
     )
-    facts = bounded([checks.python(), checks.schema(status), *facts])
+    facts = bounded([doctor.python(), doctor.schema(status), *facts])
     settings = [(each.name, shown(each.name, config.value(each.name)), config.sources[each.name]) for each in SETTINGS]
     about = {
         "Treadle": __version__,
