@@ -31,7 +31,7 @@ from treadle import (
 )
 from treadle.config import Limits, Timing
 from treadle.ports import Capabilities
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.testing.clock import FakeClock
 
 try:

@@ -35,7 +35,7 @@ from treadle.core.outcome import Outcome, Raised, Stopped, Succeeded
 from treadle.core.pod import PodCard
 from treadle.hooks import Hooks
 from treadle.ports import Applied, Inserted, Lane, Storage, Want
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.testing.clock import FakeClock
 from treadle.testing.simulation.loop import SimLoop
 

@@ -16,7 +16,7 @@ from treadle.config import DeclaredQueue
 from treadle.core.limit import Take, Taken
 from treadle.operate.locks import Lock
 from treadle.ports import Storage
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio

@@ -15,7 +15,7 @@ from treadle.core.errors import ConfigError
 from treadle.core.pod import PodCard
 from treadle.core.warnings import PATIENCE
 from treadle.ports import Lane, Want
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio

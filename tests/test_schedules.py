@@ -14,7 +14,7 @@ import pytest
 from treadle import App, ConfigError, Conflict, Context, JobNotFound, Registry, Retry, ScheduleNotFound
 from treadle.config import Timing
 from treadle.runtime.services.cron import Cron
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio

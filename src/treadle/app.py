@@ -709,7 +709,7 @@ class App(Registry, Watching):
         from .executors import origin
         from .executors.async_ import AsyncExecutor
         from .executors.batch import batches_of
-        from .executors.declared import executors_of
+        from .executors.build import executors_of
         from .executors.inline import InlineExecutor
         from .executors.process import ProcessExecutor
         from .executors.thread import ThreadExecutor
@@ -932,7 +932,7 @@ def _sqlite_path(rest: str) -> str:
 
 
 def _memory() -> Storage:
-    from .storages.memory import MemoryStorage
+    from .storages.memory.storage import MemoryStorage
 
     return MemoryStorage()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from treadle.core import keeping, lifecycle
+from treadle.core import keep_last, lifecycle
 from treadle.core.backoff import Retry
 from treadle.core.explain import Evidence, explain
 from treadle.core.job import ENDS_RUN, LIVE, TERMINAL, ErrorEntry, Job, NewJob, State, UniqueClaim
@@ -43,7 +43,7 @@ def a_job(**fields: Any) -> Job:
 
 
 def kept(**fields: Any) -> str:
-    return keeping.keep(a_request(**fields), "k", 100.0)
+    return keep_last.keep(a_request(**fields), "k", 100.0)
 
 
 def finished(outcome: Outcome, **fields: Any) -> Any:
@@ -52,24 +52,24 @@ def finished(outcome: Outcome, **fields: Any) -> Any:
 
 def test_what_is_kept_comes_back_as_it_was_asked_for() -> None:
     new = a_request(args='{"n":"\\u0000"}', tags=("a",), meta="{}", reason="r", priority=3, timeout=1.0, pinned=True)
-    found = keeping.request_of(keeping.keep(new, "k@7#", 100.0))
+    found = keep_last.request_of(keep_last.keep(new, "k@7#", 100.0))
     assert found == replace(new, run_at=100.0, asked_at=100.0, unique=UniqueClaim("k@7#"))
 
 
 def test_the_newest_content_goes_under_the_first_id() -> None:
-    text = keeping.keep(a_request(id="later", args='{"n":2}', delay=5.0), "k", 130.0, kept(args='{"n":1}'))
-    found = keeping.request_of(text)
+    text = keep_last.keep(a_request(id="later", args='{"n":2}', delay=5.0), "k", 130.0, kept(args='{"n":1}'))
+    found = keep_last.request_of(text)
     assert found is not None
     assert (found.id, found.args, found.asked_at, found.run_at, found.delay) == ("new", '{"n":2}', 100.0, 135.0, 0.0)
-    assert keeping.id_of(text) == "new"
+    assert keep_last.id_of(text) == "new"
 
 
 @pytest.mark.parametrize("text", ["", "{}", "no json", '{"id":1}', "[" * 100_000])
 def test_a_place_that_somebody_has_damaged_holds_nothing(text: str) -> None:
-    assert keeping.request_of(text) is None
-    assert keeping.id_of(text) is None
-    assert keeping.job_of(text, "old") is None
-    assert keeping.request_of(keeping.keep(a_request(), "k", 1.0, text)) is not None
+    assert keep_last.request_of(text) is None
+    assert keep_last.id_of(text) is None
+    assert keep_last.job_of(text, "old") is None
+    assert keep_last.request_of(keep_last.keep(a_request(), "k", 1.0, text)) is not None
 
 
 def test_a_damaged_place_does_not_keep_a_run_from_its_end() -> None:
@@ -80,14 +80,14 @@ def test_a_damaged_place_does_not_keep_a_run_from_its_end() -> None:
 def test_nothing_kept_changes_nothing() -> None:
     change = finished(Succeeded())
     assert lifecycle.take_over(change, None) is change
-    assert keeping.id_of(None) is None
+    assert keep_last.id_of(None) is None
 
 
 @pytest.mark.parametrize("outcome", ENDING)
 def test_an_end_stays_what_it_is_and_the_kept_request_becomes_a_job(outcome: Outcome) -> None:
     change, text = finished(outcome), kept()
     taken = lifecycle.take_over(change, text)
-    assert taken == replace(change, takes=text, follow_ups=(keeping.request_of(text),))
+    assert taken == replace(change, takes=text, follow_ups=(keep_last.request_of(text),))
 
 
 @pytest.mark.parametrize("outcome", GOING_ON)
@@ -100,7 +100,7 @@ def test_a_run_that_would_go_on_is_superseded(outcome: Outcome) -> None:
     assert (taken.error.kind, taken.error.attempt) == ("cancelled", 2)
     assert "superseded by job new" in taken.error.message
     assert (change.error is None) or change.error.message in taken.error.message
-    assert (taken.takes, taken.follow_ups) == (text, (keeping.request_of(text),))
+    assert (taken.takes, taken.follow_ups) == (text, (keep_last.request_of(text),))
     assert (taken.crashes, taken.delay, taken.attempt) == (change.crashes, None, None)
 
 
@@ -131,7 +131,7 @@ def test_every_change_of_a_run_either_ends_it_or_leaves_it_under_way() -> None:
 
 def test_a_kept_request_is_seen_as_waiting_behind_its_holder() -> None:
     text = kept(args='{"n":2}', delay=5.0, tags=("a",))
-    job = keeping.job_of(text, "old")
+    job = keep_last.job_of(text, "old")
     assert job is not None
     assert (job.id, job.behind, job.state, job.kept) == ("new", "old", State.WAITING, text)
     assert (job.args, job.created_at, job.run_at, job.unique_key, job.tags) == ('{"n":2}', 100.0, 105.0, "k", ("a",))
@@ -140,7 +140,7 @@ def test_a_kept_request_is_seen_as_waiting_behind_its_holder() -> None:
     said = explain(Evidence(now=100.0, job=job))
     assert said.causes[0].code == "kept"
     assert "kept behind job old" in said.summary
-    bare = keeping.job_of('{"id":"new","task":"work","queue":"q"}', "old")
+    bare = keep_last.job_of('{"id":"new","task":"work","queue":"q"}', "old")
     assert bare is not None
     assert (bare.run_at, bare.unique_key) == (0.0, None)
 
@@ -152,7 +152,7 @@ def test_a_holder_shows_what_it_keeps() -> None:
 
 
 def test_cancelling_a_kept_request_empties_the_place() -> None:
-    job = keeping.job_of(kept(), "old")
+    job = keep_last.job_of(kept(), "old")
     assert job is not None
     change = lifecycle.cancel(job)
     assert change is not None
@@ -161,7 +161,7 @@ def test_cancelling_a_kept_request_empties_the_place() -> None:
 
 
 def test_a_kept_request_is_neither_moved_nor_reprioritised() -> None:
-    job = keeping.job_of(kept(), "old")
+    job = keep_last.job_of(kept(), "old")
     assert job is not None
     assert lifecycle.move(job, "other") is None
     assert lifecycle.set_priority(job, 5) is None
@@ -222,6 +222,6 @@ def test_options_that_contradict_each_other_are_refused(options: dict[str, Any],
 def test_what_a_run_has_made_of_its_meta_is_stored_however_it_ends() -> None:
     job = Job(id="1", task="t", queue="q", state=State.RUNNING, token="a", attempt=1)
     change = replace(lifecycle.finish(job, Snoozed(5.0), Retry(), 0.5), meta='{"page":4}')
-    kept = keeping.keep(NewJob(id="2", task="t", queue="q"), "k", 1.0)
+    kept = keep_last.keep(NewJob(id="2", task="t", queue="q"), "k", 1.0)
     assert lifecycle.take_over(change, kept).meta == '{"page":4}'
     assert lifecycle.obey_cancel(change).meta == '{"page":4}'

@@ -484,7 +484,7 @@ async def test_a_job_that_no_longer_fits_its_declaration_fails_without_running(a
 
 def test_the_executor_is_there_only_where_a_command_is() -> None:
     app = App("memory://")
-    from treadle.executors.declared import executors_of
+    from treadle.executors.build import executors_of
 
     assert executors_of(app, grace=1.0) == {}
     shell(app, "true")

@@ -11,7 +11,7 @@ import asyncpg  # type: ignore[import-untyped]
 import msgspec
 
 from tests import postgres_server
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.storages.postgres import PostgresStorage
 from treadle.testing.clock import BEGINNING, FakeClock
 

@@ -15,7 +15,7 @@ from tests import postgres_server
 from tests.storages.test_postgres_agrees import rounded
 from treadle.core.record import Record, differing
 from treadle.ports import Storage
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.storages.postgres import PostgresStorage
 from treadle.storages.sqlite import SQLiteStorage
 from treadle.testing.clock import FakeClock

@@ -19,7 +19,7 @@ from treadle.core.outcome import Cancel, Fail, RetryAfter, Snooze, Throttle
 from treadle.executors.async_ import AsyncExecutor
 from treadle.executors.thread import ThreadExecutor
 from treadle.runtime.pod import Pod
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.tasks.task import Registry
 
 QUICK = Timing(

@@ -12,7 +12,7 @@ from treadle.client.client import new_id
 from treadle.core import lifecycle
 from treadle.core.job import Change, Job, NewJob, QueueChange, RetryOverride, State
 from treadle.ports import Applied
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 
 from .conftest import World
 

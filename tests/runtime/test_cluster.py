@@ -29,7 +29,7 @@ from treadle.runtime.pod import Pod
 from treadle.runtime.services.balancer import Balancer
 from treadle.runtime.services.leader import Leader
 from treadle.runtime.services.watcher import Watcher
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.storages.sqlite import SQLiteStorage
 from treadle.testing.clock import FakeClock
 

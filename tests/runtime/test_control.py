@@ -17,7 +17,7 @@ from treadle.runtime import main
 from treadle.runtime.metrics import Exposition
 from treadle.runtime.pod import Pod
 from treadle.runtime.services.surveyor import Surveyor
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 
 from .conftest import QUICK, World
 

@@ -20,7 +20,7 @@ from treadle.core.errors import StorageTimeout, StorageUnavailable
 from treadle.core.firing import Fire, Fired
 from treadle.core.schedule import Declared, Plan, Schedule
 from treadle.runtime.services.cron import SYNC_EVERY, TICK, Cron
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio

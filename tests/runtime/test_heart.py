@@ -14,7 +14,7 @@ from treadle.config import Timing
 from treadle.core.pod import PodCard
 from treadle.ports import Beaten
 from treadle.runtime.heart import Heart
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 
 pytestmark = pytest.mark.anyio
 

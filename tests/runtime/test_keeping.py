@@ -14,7 +14,7 @@ from treadle.core.job import Change, NewJob, QueueChange, State, UniqueClaim
 from treadle.core.operation import new
 from treadle.ports import Applied
 from treadle.runtime.services.operator import Operator
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.testing.clock import FakeClock
 from treadle.testing.conformance.answers import a_waiting_job
 from treadle.testing.conformance.builders import an_id

@@ -15,7 +15,7 @@ from treadle.config import DeclaredQueue, Timing
 from treadle.core.errors import ConfigError
 from treadle.core.partition import Partitions
 from treadle.runtime.heart import DEAF_BEAT
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 
 pytestmark = pytest.mark.anyio
 

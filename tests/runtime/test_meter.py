@@ -23,7 +23,7 @@ from treadle.runtime.services.recorder import Recorder
 from treadle.runtime.services.roller import Roller
 from treadle.runtime.services.sounder import Sounder
 from treadle.runtime.timed import Timed
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.testing.clock import FakeClock
 
 from .conftest import World

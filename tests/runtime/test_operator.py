@@ -18,7 +18,7 @@ from treadle.ports import Page, Pruned, Query
 from treadle.runtime.services import operator, pruner
 from treadle.runtime.services.operator import Operator
 from treadle.runtime.services.pruner import Pruner
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.testing.clock import FakeClock
 from treadle.testing.conformance.builders import an_id
 

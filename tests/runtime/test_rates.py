@@ -21,7 +21,7 @@ from treadle.runtime.main import Signals, serve
 from treadle.runtime.pod import Pod
 from treadle.runtime.rates import LONGEST_REST, Rates
 from treadle.runtime.recovery import Recovery
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.testing.clock import FakeClock
 from treadle.testing.conformance.steps import edit, queue
 

@@ -20,7 +20,7 @@ from treadle.core.outcome import Succeeded
 from treadle.core.progress import Progress, Report
 from treadle.runtime import reporter as reporters
 from treadle.runtime.reporter import Reporter
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.testing.conformance.builders import a_job, a_pod, failing, finished, want
 
 pytestmark = pytest.mark.anyio

@@ -14,7 +14,7 @@ from treadle.config import Timing
 from treadle.core.job import Change, Job, NewJob, State
 from treadle.ports import Storage
 from treadle.runtime.services.rescuer import Rescuer
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.storages.postgres import PostgresStorage
 from treadle.storages.sqlite import SQLiteStorage
 from treadle.testing.clock import FakeClock

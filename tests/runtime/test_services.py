@@ -17,7 +17,7 @@ from treadle.ports import Lane, Want
 from treadle.runtime.service import Round
 from treadle.runtime.services.leader import Leader
 from treadle.runtime.services.rescuer import Rescuer
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio

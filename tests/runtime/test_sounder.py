@@ -11,7 +11,7 @@ from treadle.core.reading import FLEET, Depth
 from treadle.core.rollup import FINE, HOUR, MINUTE, Rollup
 from treadle.runtime.services.roller import Roller
 from treadle.runtime.services.sounder import Sounder
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.testing.clock import FakeClock
 
 pytestmark = pytest.mark.anyio

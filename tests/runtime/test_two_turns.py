@@ -14,7 +14,7 @@ import pytest
 from treadle.core.job import Change, QueueChange, State
 from treadle.core.pace import EVERY
 from treadle.ports import Applied, Claimed, Want
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.testing.conformance.builders import a_pod
 from treadle.testing.simulation.loop import SimLoop
 

@@ -14,7 +14,7 @@ import pytest
 from tests import pooler, postgres_server
 from treadle.core.errors import StorageUnavailable
 from treadle.ports import Storage
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.storages.postgres import PostgresStorage
 from treadle.storages.sqlite import SQLiteStorage
 from treadle.testing.clock import FakeClock

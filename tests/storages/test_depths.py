@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from treadle.storages.depths import FRESH, LARGE, OLDEST, Depths
+from treadle.storages.shared.depths import FRESH, LARGE, OLDEST, Depths
 
 
 def test_a_small_depth_is_counted_every_time() -> None:

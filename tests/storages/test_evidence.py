@@ -14,7 +14,7 @@ from treadle.core.explain import Explanation, explain
 from treadle.core.job import QueueChange
 from treadle.core.limit import OF_A_QUEUE, Take
 from treadle.ports import Storage
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.storages.postgres import PostgresStorage
 from treadle.storages.sqlite import SQLiteStorage
 from treadle.testing.clock import FakeClock

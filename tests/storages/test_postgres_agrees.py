@@ -16,11 +16,11 @@ import pytest
 from tests import postgres_server
 from tests.storages import test_sqlite_agrees as sqlite_agrees
 from tests.storages.test_sqlite_agrees import FILTERS, QUEUES, TASKS
-from treadle.core import keeping, lifecycle
+from treadle.core import keep_last, lifecycle
 from treadle.core.filter import Filter, parse
 from treadle.core.job import Change
 from treadle.ports import Applied, Lane, Query, Storage, Want
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.storages.postgres import PostgresStorage, find
 from treadle.testing.clock import FakeClock
 from treadle.testing.conformance.builders import a_token
@@ -34,7 +34,7 @@ def rounded(value: Any) -> Any:
         return round(value, 3)
     if isinstance(value, dict):
         if isinstance(kept := value.get("kept"), str):  # the same request, written by SQL
-            value = {**value, "kept": msgspec.to_builtins(keeping.request_of(kept))}
+            value = {**value, "kept": msgspec.to_builtins(keep_last.request_of(kept))}
         return {rounded(key): rounded(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [rounded(each) for each in value]

@@ -12,7 +12,7 @@ import pytest
 from tests import postgres_server
 from treadle.core import lifecycle
 from treadle.ports import Wake
-from treadle.storages.postgres import PostgresStorage, desk, insert, rows, signals
+from treadle.storages.postgres import PostgresStorage, desk, insert, rows, wakes
 from treadle.storages.postgres.sql import Schema
 from treadle.storages.postgres.talk import BadValue
 from treadle.testing.conformance.builders import a_job
@@ -73,7 +73,7 @@ async def test_another_process_hears_of_a_wanted_cancel(pair: Pair) -> None:
 async def test_many_inserts_are_few_notifications(pair: Pair, monkeypatch: Any) -> None:
     """However long the inserts take: in each period a job tells of itself at most once, and the desk at most once of
     what is owed."""
-    monkeypatch.setattr(signals, "AT_MOST_EVERY", 0.5)
+    monkeypatch.setattr(wakes, "AT_MOST_EVERY", 0.5)
     monkeypatch.setattr(desk, "AT_MOST_EVERY", 0.5)
     began = time.monotonic()
     for _ in range(200):
@@ -95,7 +95,7 @@ async def test_a_lone_job_tells_of_itself(pair: Pair) -> None:
 async def test_a_lone_job_right_after_another_is_told_of_too(pair: Pair, monkeypatch: Any, closed: bool) -> None:
     """Not at once, because the last word is too young: by the next one that tells, by the bell after a while, or by who
     closes the storage."""
-    monkeypatch.setattr(signals, "AT_MOST_EVERY", 5.0)
+    monkeypatch.setattr(wakes, "AT_MOST_EVERY", 5.0)
     monkeypatch.setattr(desk, "AT_MOST_EVERY", 60.0 if closed else 0.05)
     await pair.writer.insert([a_job(queue="mail")])
     await until(lambda: len(pair.heard) == 1)

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from treadle.ports import Storage
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.testing import sabotage
 from treadle.testing.clock import FakeClock
 from treadle.testing.conformance import Suite

@@ -19,7 +19,7 @@ from treadle.core.outcome import Interrupted, Snoozed, Stopped, Succeeded, Throt
 from treadle.core.pod import PodStats, Wish
 from treadle.ports import Applied, Lane, Query, RunReport, Storage, Want
 from treadle.runtime.services.operator import work
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.storages.sqlite import SQLiteStorage, find
 from treadle.testing.clock import FakeClock
 from treadle.testing.conformance.builders import a_pod, a_token, an_error, an_id, failing

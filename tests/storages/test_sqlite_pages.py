@@ -15,8 +15,8 @@ from benchmarks import million
 
 from treadle.core.filter import parse
 from treadle.ports import Query
-from treadle.storages.clock import SystemClock
-from treadle.storages.depths import Depths
+from treadle.storages.shared.clock import SystemClock
+from treadle.storages.shared.depths import Depths
 from treadle.storages.sqlite import SQLiteStorage, facts, failures, find, places, pods, soonest, tally, terms
 
 JOBS = 30_000

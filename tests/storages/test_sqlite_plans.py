@@ -14,8 +14,8 @@ import pytest
 
 from treadle.core.filter import parse
 from treadle.ports import Claimed, Query
-from treadle.storages.clock import SystemClock
-from treadle.storages.depths import Depths
+from treadle.storages.shared.clock import SystemClock
+from treadle.storages.shared.depths import Depths
 from treadle.storages.sqlite import SQLiteStorage, apply, claim, find, insert, tally
 from treadle.storages.sqlite.sql import statement
 from treadle.testing.conformance.builders import a_job, want
@@ -280,7 +280,7 @@ def test_retrying_jobs_come_by_their_time_from_their_own_index(path: str) -> Non
 
 
 def test_large_depths_are_not_counted_every_time(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("treadle.storages.depths.LARGE", 500)
+    monkeypatch.setattr("treadle.storages.shared.depths.LARGE", 500)
     db = sqlite3.connect(path, isolation_level=None)
     depths: Depths[tally.Head] = Depths()
     steps: list[int] = []

@@ -1,4 +1,4 @@
-"""Signals: in this process by the writer, from other processes by the bell, from anybody by the data version."""
+"""Wakes: in this process by the writer, from other processes by the bell, from anybody by the data version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from treadle.core import lifecycle
 from treadle.core.job import QueueChange
 from treadle.core.outcome import Succeeded
 from treadle.ports import Wake
-from treadle.storages.sqlite import SQLiteStorage, signals
+from treadle.storages.sqlite import SQLiteStorage, wakes
 from treadle.storages.sqlite.bells import Bell, Ringer
 from treadle.testing.conformance.builders import a_job, failing, finished
 from treadle.testing.conformance.steps import put, start
@@ -197,7 +197,7 @@ async def test_without_a_bell_the_data_version_is_asked_more_often(
         raise OSError(errno.EPERM, "no FIFOs here")
 
     monkeypatch.setattr(os, "mkfifo", refuse)
-    monkeypatch.setattr(signals, "_LOOK_EVERY", 60.0)
+    monkeypatch.setattr(wakes, "_LOOK_EVERY", 60.0)
     one, other = SQLiteStorage(path), SQLiteStorage(path)
     await one.open()
     await other.open()

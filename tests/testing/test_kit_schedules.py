@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from treadle import App, Context
-from treadle.storages.memory import MemoryStorage
+from treadle.storages.memory.storage import MemoryStorage
 from treadle.testing import Jobs
 
 pytestmark = pytest.mark.anyio

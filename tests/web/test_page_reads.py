@@ -15,7 +15,7 @@ import pytest
 from treadle.core.rollup import HOUR, MINUTE, Rollup
 from treadle.storages.sqlite import SQLiteStorage, connect, find
 from treadle.storages.sqlite.readers import Readers
-from treadle.web import once
+from treadle.web import request_cache
 from treadle.web.counts import Counts
 from treadle.web.server import TURN, yield_soon
 
@@ -163,19 +163,19 @@ class Asked:
 
 async def test_a_request_asks_once() -> None:
     asked = Asked()
-    storage: Any = once.once(asked)  # type: ignore[arg-type]
-    with once.remembering():
+    storage: Any = request_cache.once(asked)  # type: ignore[arg-type]
+    with request_cache.remembering():
         assert await storage.queues() == [1]
         assert await asyncio.gather(storage.queues(), storage.queues()) == [[1], [1]]
-    with once.remembering():
+    with request_cache.remembering():
         assert await asyncio.gather(storage.queues(), storage.queues()) == [[2], [2]]
     assert await storage.queues() == [3]  # nobody's request
 
 
 async def test_only_lists_are_remembered() -> None:
     asked = Asked()
-    storage: Any = once.once(asked)  # type: ignore[arg-type]
-    with once.remembering():
+    storage: Any = request_cache.once(asked)  # type: ignore[arg-type]
+    with request_cache.remembering():
         await storage.time()
         await storage.time()
     assert asked.times == 2
@@ -184,8 +184,8 @@ async def test_only_lists_are_remembered() -> None:
 async def test_a_refusal_is_no_answer() -> None:
     asked = Asked()
     asked.fails = True
-    storage: Any = once.once(asked)  # type: ignore[arg-type]
-    with once.remembering():
+    storage: Any = request_cache.once(asked)  # type: ignore[arg-type]
+    with request_cache.remembering():
         first, second = await asyncio.gather(storage.queues(), storage.queues(), return_exceptions=True)
         assert isinstance(first, OSError)
         assert second == [2]
@@ -194,7 +194,7 @@ async def test_a_refusal_is_no_answer() -> None:
 
 async def test_what_outlives_a_request_asks_for_itself() -> None:
     asked = Asked()
-    storage: Any = once.once(asked)  # type: ignore[arg-type]
+    storage: Any = request_cache.once(asked)  # type: ignore[arg-type]
     go = asyncio.Event()
 
     async def later() -> Any:
@@ -202,7 +202,7 @@ async def test_what_outlives_a_request_asks_for_itself() -> None:
         await go.wait()
         return await storage.queues()
 
-    with once.remembering():
+    with request_cache.remembering():
         task = asyncio.ensure_future(later())
         await asyncio.sleep(0.01)
     go.set()

@@ -12,7 +12,7 @@ from treadle import App
 from treadle.core.errors import ReadOnly, StorageUnavailable
 from treadle.ports import Storage
 from treadle.web import Dashboard
-from treadle.web.seals import READS, read_only
+from treadle.web.storage_views import READS, read_only
 
 from .world import SAME, client, make_app, who, world_on
 

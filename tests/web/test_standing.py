@@ -10,7 +10,7 @@ import pytest
 from treadle import App
 from treadle.core.errors import ReadOnly, StorageUnavailable
 from treadle.web import Dashboard
-from treadle.web.standing import LOOK, Standing
+from treadle.web.writability import LOOK, Writability
 
 from .world import SAME, client, make_app, who, world_on
 
@@ -76,7 +76,7 @@ class Asked:
 
 async def test_it_asks_now_and_then_and_keeps_what_it_knows_while_nobody_answers() -> None:
     app, now = Asked(), 100.0
-    standing = Standing(app, chosen=False, clock=lambda: now)  # type: ignore[arg-type]
+    standing = Writability(app, chosen=False, clock=lambda: now)  # type: ignore[arg-type]
     await standing.keep_up()
     assert app.times == 1 and not standing.is_read_only
     app.writable = False
@@ -97,7 +97,7 @@ async def test_it_asks_now_and_then_and_keeps_what_it_knows_while_nobody_answers
 
 async def test_what_was_chosen_asks_nobody() -> None:
     app = Asked()
-    standing = Standing(app, chosen=True)  # type: ignore[arg-type]
+    standing = Writability(app, chosen=True)  # type: ignore[arg-type]
     await standing.keep_up()
     assert app.times == 0 and standing.is_read_only and not standing.stands_by
 

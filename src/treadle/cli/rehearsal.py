@@ -32,7 +32,7 @@ from ..ports import Applied, Call, Executor, Inserted, Storage
 from ..runtime.run import Run, drive
 from ..tasks.follow_ups import FollowUps
 from ..tasks.task import BatchTask, OutsideTask, Task
-from ..web.seals import READS
+from ..web.storage_views import READS
 
 if TYPE_CHECKING:
     from ..app import App

@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from . import keeping, lifecycle
+from . import keep_last, lifecycle
 from .backoff import Retry
 from .duration import words
 from .job import DEFAULT_MAX_ATTEMPTS, TERMINAL, Job, State
@@ -153,7 +153,7 @@ def _running(evidence: Evidence) -> Explanation:
         )
     if job.cancel_wanted:
         causes.append(Cause(code="cancel-wanted", text="a cancel was asked for; the task has not stopped yet"))
-    if (kept := keeping.id_of(job.kept)) is not None:
+    if (kept := keep_last.id_of(job.kept)) is not None:
         causes.append(Cause(code="keeps", text=f"job {kept} is kept behind it, and takes over when this run has ended"))
     if job.deadline is not None:
         late = now > job.deadline

@@ -61,7 +61,7 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from . import answer as answering
-from . import backoff, keeping
+from . import backoff, keep_last
 from .answer import Answer
 from .backoff import Retry
 from .duration import words
@@ -389,7 +389,7 @@ def take_over(change: Change, kept: str | None) -> Change:
     it is the Change itself."""
     if kept is None:
         return change
-    new = keeping.request_of(kept)
+    new = keep_last.request_of(kept)
     if change.to not in TERMINAL and new is not None:
         change = _supersede(change, new.id)
     return msgspec.structs.replace(change, takes=kept, follow_ups=(() if new is None else (new,)) + change.follow_ups)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, cast
 
-from . import keeping, payload, progress, settings
+from . import keep_last, payload, progress, settings
 from .catalog import Known
 from .errors import PayloadError
 from .explain import Explanation
@@ -301,7 +301,7 @@ def job_view(job: Job, reported: Reported | None = None) -> JobView:
         throttles=job.throttles,
         warning=job.warning,
         progress=None if reported is None else progress_view(reported),
-        kept=keeping.id_of(job.kept) if job.behind is None else None,
+        kept=keep_last.id_of(job.kept) if job.behind is None else None,
         behind=job.behind,
         waits=_wait_view(job),
     )

@@ -32,7 +32,7 @@ from ..ports import Gathers, Query
 from ..runtime.pod import Pod
 from ..runtime.services.cron import Cron
 from ..runtime.services.rescuer import Rescuer
-from ..storages.memory import MemoryStorage
+from ..storages.memory.storage import MemoryStorage
 from ..tasks.signature import Signature
 from ..tasks.task import BatchTask, Task
 from .clock import FakeClock

@@ -24,7 +24,7 @@ from ..core.pod import PodCard, Wish
 from ..core.queue import Queue
 from ..core.record import Record
 from ..ports import Abandoned, Applied, Beaten, Claimed, Clock, Dumped, Inserted, Loaded, RunReport, Wake, Want
-from ..storages.memory import MemoryStorage, _Row  # pyright: ignore[reportPrivateUsage] - it knows its victim
+from ..storages.memory.storage import MemoryStorage, _Row  # pyright: ignore[reportPrivateUsage] - it knows its victim
 
 
 class Sabotaged(MemoryStorage):

@@ -10,8 +10,8 @@ from ..core.answer import Answer, Given, NewAnswer
 from ..core.audit import AuditLine
 from ..core.job import Change, Job, State
 from ..ports import Answered, Applied, Wake
-from ..storages.memory import _Row  # pyright: ignore[reportPrivateUsage] - it knows its victim
-from ..storages.memory_operations import keep_line
+from ..storages.memory.operations import keep_line
+from ..storages.memory.storage import _Row  # pyright: ignore[reportPrivateUsage] - it knows its victim
 from .sabotage import Sabotaged
 
 

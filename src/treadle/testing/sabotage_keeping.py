@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ..core import keeping
+from ..core import keep_last
 from ..core.job import Change, Job, NewJob, State, UniqueClaim
 from ..ports import Applied, Inserted
-from ..storages.memory import _Row  # pyright: ignore[reportPrivateUsage] - it knows its victim
+from ..storages.memory.storage import _Row  # pyright: ignore[reportPrivateUsage] - it knows its victim
 from .sabotage import Sabotaged
 
 
@@ -76,7 +76,7 @@ class KeptTakesANewKey(Sabotaged):
         answer = super()._settle(holder, new, rule, now)
         job = self._rows[holder].job
         if job.kept is not None:
-            self._rows[holder].job = replace(job, kept=keeping.keep(new, f"{rule.key}@later#", now, job.kept))
+            self._rows[holder].job = replace(job, kept=keep_last.keep(new, f"{rule.key}@later#", now, job.kept))
         return answer
 
 

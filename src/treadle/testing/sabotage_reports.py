@@ -13,7 +13,7 @@ from ..core.progress import Report, Reported
 from .sabotage import Sabotaged
 
 if TYPE_CHECKING:
-    from ..storages.memory import _Row  # pyright: ignore[reportPrivateUsage]
+    from ..storages.memory.storage import _Row  # pyright: ignore[reportPrivateUsage]
 
 
 class ReportsAreNotFenced(Sabotaged):

@@ -35,15 +35,15 @@ from ..core.text import visible
 from ..runtime.line_throttle import LineThrottle
 from ..runtime.services.surveyor import Survey, Surveyor
 from . import body as bodies
-from . import once, seals
+from . import request_cache, storage_views
 from .access import LOOPBACK, NOBODY, SAFE, Access, Authenticate, Gate, everybody
 from .blocking import Blocking
 from .plain import JSON, plain
 from .problem import INTERNAL, TOO_LONG, Problem, away, locked, problem_of
-from .pulse import Pulse
 from .routing import BASE, Call, Route, Table, decode_form, decode_json, decode_query, url_of
-from .standing import Standing
+from .storage_health import StorageHealth
 from .tables import api_routes, page_routes
+from .writability import Writability
 
 if TYPE_CHECKING:
     from ..app import App
@@ -84,11 +84,11 @@ class Dashboard:
         from .redact import Redaction
         from .stream import Hub
 
-        self.pulse = Pulse()
-        self.app = app.through(lambda storage: seals.signed(self.pulse.felt(storage)), declares=True)
-        self.reads = app.through(lambda storage: once.once(seals.read_only(self.pulse.felt(storage))))
+        self.pulse = StorageHealth()
+        self.app = app.through(lambda storage: storage_views.signed(self.pulse.felt(storage)), declares=True)
+        self.reads = app.through(lambda storage: request_cache.once(storage_views.read_only(self.pulse.felt(storage))))
         self.whole = app  # with its registry of tasks
-        self.standing = Standing(self.reads, chosen=read_only)
+        self.standing = Writability(self.reads, chosen=read_only)
         self.env = env if env is not None else app.config.env
         self.color = color if color is not None else app.config.color
         self.redact = Redaction(redact)
@@ -195,13 +195,13 @@ class Dashboard:
         request = Request(scope, receive)
         state = scope["state"]
         access: Access = state["access"]
-        token = seals.signature.set(f"{access.role}, request {state['request_id']}")
+        token = storage_views.signature.set(f"{access.role}, request {state['request_id']}")
         try:
             answer = await self._answer(request, state["route"])
         except Exception as error:
             answer = await self.refuse(request, error)
         finally:
-            seals.signature.reset(token)
+            storage_views.signature.reset(token)
         if cookie := state.get("cookie"):  # from whoever has authenticated the caller
             answer.set_cookie(**cookie)
         await answer(scope, receive, send)
@@ -242,7 +242,7 @@ class Dashboard:
         reads = route.is_safe or route.only_reads
         try:
             async with asyncio.timeout(None if route.is_stream or not reads else SLOWEST):
-                with once.remembering() if reads and not route.is_stream else contextlib.nullcontext():
+                with request_cache.remembering() if reads and not route.is_stream else contextlib.nullcontext():
                     found = await route.function(call)
         except TimeoutError:
             if said := await self._blocking.said(reads=True):

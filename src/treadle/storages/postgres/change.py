@@ -15,7 +15,7 @@ from ...core import queue as queueing
 from ...core.job import CLAIMABLE, ENDS_RUN, ERRORS_KEPT, LIVE, TERMINAL, WRITTEN, Change, QueueChange, State, cause_of
 from ...core.queue import Queue
 from ...ports import Applied
-from . import answer_rows, audit, bounds, find, history, insert, reports, rows, sql
+from . import answer_rows, audit, bounds, find, history, insert, progress, rows, sql
 from .news import News
 from .talk import Talk
 
@@ -174,7 +174,7 @@ def _write(row: _Row, change: Change, now: float | None, news: News) -> Talk[App
     if row.ended and change.to in LIVE:
         yield sql.statement("restore"), (change.id,)
     if change.why == "revived" and row.state is State.SUCCEEDED:
-        yield from reports.forget_reports((change.id,))
+        yield from progress.forget_reports((change.id,))
     sets = yield from _sets(row, change)
     if sets:
         names = ", ".join(

@@ -33,7 +33,7 @@ from ...core import queue as queueing
 from ...core.job import Job, State
 from ...core.names import HIGHEST_PRIORITY, MOST_TAGS
 from ...ports import Claimed, Want
-from ..nearest import AFTER_LAST, FIRST
+from ..shared.nearest import AFTER_LAST, FIRST
 from . import rows, sql
 from .bounds import LONGEST, MOST
 from .talk import Row, Talk

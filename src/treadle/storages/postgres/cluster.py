@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from ...core.pod import Held, Pod, PodCard, PodStats
 from ...ports import Abandoned, Beaten, RunReport
-from ..nearest import within
+from ..shared.nearest import within
 from . import bounds, catalog, deploys, insert, rows, sql
 from .talk import BEGIN, COMMIT, Talk
 

@@ -15,9 +15,9 @@ from . import apply, bulk, insert
 from .connect import Target
 from .lines import Aside, Batcher, Line
 from .news import News
-from .signals import AT_MOST_EVERY, say
 from .sql import Schema
 from .talk import Talk
+from .wakes import AT_MOST_EVERY, say
 
 T = TypeVar("T")
 

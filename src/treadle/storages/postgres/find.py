@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from ...core import filter as filters
-from ...core import keeping
+from ...core import keep_last
 from ...core.filter import Filter
 from ...core.job import Job
 from ...ports import Page, Query
@@ -104,7 +104,7 @@ def get(ids: Sequence[str], now: float | None) -> Talk[list[Job]]:
 def _kept(ids: list[str], now: float | None) -> Talk[dict[str, Job]]:
     """Requests with these ids that are kept behind their holders, or have become jobs since we looked."""
     found = yield KEPT, (ids,)
-    kept = {job.id: job for text, holder in found if (job := keeping.job_of(text, holder)) is not None}
+    kept = {job.id: job for text, holder in found if (job := keep_last.job_of(text, holder)) is not None}
     again = yield GET, (now, ids)
     return kept | {job.id: job for job in map(rows.job_of, again)}
 

@@ -14,7 +14,7 @@ from ...core.event import MOST_LINES, Event
 from ...core.reading import Reading
 from ...core.rollup import RESOLUTION_OF, Rollup, What, readable
 from ...ports import Vitals
-from . import answer_rows, reports, rows, sql
+from . import answer_rows, progress, rows, sql
 from .sql import Schema
 from .talk import BEGIN, COMMIT, Ask, Talk
 
@@ -176,7 +176,7 @@ def timeline(job_id: str) -> Talk[list[Event]]:
 def forget_events(job_ids: Sequence[str]) -> Talk[None]:
     """The rows of these jobs go: their lines go with them, and what their runs have said."""
     yield "delete from treadle.event where job_id = any ($1::text[])", (list(job_ids),)
-    yield from reports.forget(job_ids)
+    yield from progress.forget(job_ids)
     yield from answer_rows.forget(job_ids)
 
 

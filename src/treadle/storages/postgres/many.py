@@ -19,7 +19,7 @@ import msgspec
 from ...core.job import CLAIMABLE, ERRORS_KEPT, TERMINAL, Change, State
 from ...ports import Applied
 from . import change as one
-from . import history, insert, reports, rows, sql
+from . import history, insert, progress, rows, sql
 from .cluster import Time
 from .find import the_time
 from .news import News
@@ -108,7 +108,7 @@ def _apply(alike: list[Change], time: float | None, now: float, news: News) -> T
     if first.why == "revived":
         yield _RESTORE, (ids,)
         if State.SUCCEEDED in first.expect:
-            yield from reports.forget_reports(ids)
+            yield from progress.forget_reports(ids)
     sets = yield from one.columns(first, now)
     yield from _update(ids, sets)
     lanes = yield _LANES, (ids,)

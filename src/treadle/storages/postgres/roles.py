@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable
 from typing import Final, Literal
 
-from . import find, reports, sql
+from . import find, progress, sql
 from .sql import Schema
 from .talk import Talk
 
@@ -41,7 +41,7 @@ _WRITES: Final = re.compile(r"\b(?:insert into|update treadle|delete from|for (?
 _BY_ID: Final = {
     find.GET: sql.call("get_1", "float8, uuid[]"),
     find.KEPT: sql.call("kept_1", "text[]"),
-    reports.READ_PROGRESS: sql.call("progress_1", "text[]"),
+    progress.READ_PROGRESS: sql.call("progress_1", "text[]"),
 }
 _MAY: Final = """
 select

@@ -12,7 +12,7 @@ from ...core import settings
 from ...core.job import ErrorEntry, Job, NewJob, State
 from ...core.pod import PodCard, PodStats, Wish
 from ...core.queue import Queue
-from ..nearest import countable, maybe_within, within
+from ..shared.nearest import countable, maybe_within, within
 from .talk import Row
 
 UNKNOWN_STATE: Final = "its row in the database is damaged: its state is {!r}, which no version of Treadle writes"

@@ -69,12 +69,12 @@ from .mutes import PostgresMutes
 from .news import News
 from .operating import Operating
 from .pods import PostgresPods
-from .reports import PostgresReports
+from .progress import PostgresProgress
 from .roles import Sight
 from .schedules import PostgresSchedules
-from .signals import Signals
 from .sql import Schema
 from .talk import BadValue, Talk
+from .wakes import Wakes
 
 T = TypeVar("T")
 
@@ -96,7 +96,7 @@ class PostgresStorage(
     PostgresPods,
     PostgresSchedules,
     Operating,
-    PostgresReports,
+    PostgresProgress,
     PostgresAnswers,
 ):
     """Jobs in one schema of a PostgreSQL database (14 or newer). Safe for any number of threads, event loops, processes
@@ -131,7 +131,7 @@ class PostgresStorage(
         # By this name the server's list of sessions shows it.
         self._target = Target(url, f"treadle {schema}", read_only=read_only)
         self._desks = Desks(self._desk(readers))
-        self._signals = Signals(Target(listen_url or url, f"treadle wake {schema}"), self._schema)
+        self._signals = Wakes(Target(listen_url or url, f"treadle wake {schema}"), self._schema)
         self._lanes = Lanes()
         self._tally: Final = tally.Tally()
         self._causes = failures.Causes()
@@ -446,7 +446,7 @@ class PostgresStorage(
         self._lanes_at = steady if lanes else self._lanes_at
         return found
 
-    # Signals ---------------------------------------------------------------------------------------------------------
+    # Wakes ---------------------------------------------------------------------------------------------------------
 
     @property
     def signals_work(self) -> bool:

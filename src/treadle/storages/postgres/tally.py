@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 from ...core.filter import STATES
 from ...core.job import State
 from ...core.queue import Queue, QueueStats
-from ..depths import Depths
+from ..shared.depths import Depths
 from . import rows, sql
 from .find import MOST_LOOKED_AT, is_small
 from .talk import Talk

@@ -29,7 +29,7 @@ from ...core.job import (
 )
 from ...core.queue import Queue
 from ...ports import Applied, Clock
-from . import answer_rows, audit, cluster, find, history, insert, reports, rows
+from . import answer_rows, audit, cluster, find, history, insert, progress, rows
 from .news import News
 from .rows import Database
 from .sql import statement
@@ -271,7 +271,7 @@ def _write(db: Database, row: _Row, change: Change, now: float, news: News, answ
     if change.error is not None:
         remember(db, row.seq, change.error, now)
     if change.why == "revived" and row.state is State.SUCCEEDED:
-        reports.forget_reports(db, (change.id,))
+        progress.forget_reports(db, (change.id,))
     if change.if_lapsed and row.pod is not None:
         cluster.declare_lost(db, [row.pod])
     if change.queue is not None:

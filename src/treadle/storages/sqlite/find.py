@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, TypeAlias
 
 from ...core import filter as filters
-from ...core import keeping
+from ...core import keep_last
 from ...core.filter import Filter
 from ...core.job import Job
 from ...ports import Clock, Page, Query
@@ -296,7 +296,7 @@ def get(db: Database, ids: Iterable[str], clock: Clock) -> list[Job]:
         kept = db.execute(statement("kept"), (id,)).fetchone()
         # Between the two looks it may have become a job.
         row = db.execute(statement("get"), (id,)).fetchone()
-        job = rows.job_of(row, now, ()) if row is not None else keeping.job_of(*kept) if kept is not None else None
+        job = rows.job_of(row, now, ()) if row is not None else keep_last.job_of(*kept) if kept is not None else None
         if job is not None:
             jobs.append(job)
     return jobs

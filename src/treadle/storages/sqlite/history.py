@@ -15,7 +15,7 @@ from ...core.event import MOST_LINES, Event
 from ...core.reading import Reading
 from ...core.rollup import RESOLUTION_OF, Rollup, What, readable
 from ...ports import Clock, Vitals
-from . import answer_rows, reports
+from . import answer_rows, progress
 from .rows import Database
 from .writer import Operation
 
@@ -140,7 +140,7 @@ def forget_events(db: Database, job_ids: Iterable[str]) -> None:
     ids = list(job_ids)
     for id in ids:
         db.execute("delete from treadle_event where job_id = ?", (id,))
-    reports.forget(db, ids)
+    progress.forget(db, ids)
     answer_rows.forget(db, ids)
 
 

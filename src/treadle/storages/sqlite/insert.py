@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Any, Final
 
-from ...core import keeping, unique
+from ...core import keep_last, unique
 from ...core.job import NewJob, UniqueClaim
 from ...ports import Inserted
-from . import reports, rows
+from . import progress, rows
 from .rows import Database
 from .sql import statement
 
@@ -132,9 +132,9 @@ def _settle(db: Database, holder: str, new: NewJob, rule: UniqueClaim, now: floa
     seq, old_tags, state, key, kept, created_at = db.execute(_HOLDER, (holder,)).fetchone()
     # What was kept behind a job stays there while it goes to and fro between an answer and the next run.
     if rule.on_conflict == "keep_last" and (state in ("running", "waiting") or kept is not None):
-        text = keeping.keep(new, key, now, kept)
+        text = keep_last.keep(new, key, now, kept)
         db.execute("update treadle_job set kept = ? where seq = ?", (text, seq))
-        return Inserted(keeping.id_of(text) or new.id, "kept")
+        return Inserted(keep_last.id_of(text) or new.id, "kept")
     if state != "ready":
         return Inserted(holder, "duplicate")
     due = unique.due(new, now, created_at)
@@ -144,7 +144,7 @@ def _settle(db: Database, holder: str, new: NewJob, rule: UniqueClaim, now: floa
     )
     untag(db, seq, old_tags)
     _tag(db, seq, new.tags)
-    reports.forget_reports(db, (holder,))
+    progress.forget_reports(db, (holder,))
     return Inserted(holder, "replaced")
 
 

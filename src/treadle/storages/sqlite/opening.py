@@ -18,7 +18,7 @@ from .connect import Synchronous
 from .locks import WriteLock, clear_first_layout
 from .migrations import Migration
 from .readers import Readers
-from .signals import Signals
+from .wakes import Wakes
 from .writer import Writer
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ class Opened:
     def __init__(
         self,
         readers: Readers,
-        signals: Signals,
+        signals: Wakes,
         writer: Writer | None = None,
         db: sqlite3.Connection | None = None,
         lock: WriteLock | None = None,
@@ -63,7 +63,7 @@ def look(path: str) -> SchemaStatus:
         return migrations.status(db)
 
 
-def to_read(path: str, signals: Signals) -> Opened:
+def to_read(path: str, signals: Wakes) -> Opened:
     """Without a writer: nothing is created and nothing is migrated."""
     files.check(path, read_only=True)
     with _explaining(path), contextlib.closing(connect.to_read(path)) as db:
@@ -78,7 +78,7 @@ def to_read(path: str, signals: Signals) -> Opened:
 
 
 def to_write(
-    path: str, clock: Clock, synchronous: Synchronous, patience: float, ballast: files.Ballast, signals: Signals
+    path: str, clock: Clock, synchronous: Synchronous, patience: float, ballast: files.Ballast, signals: Wakes
 ) -> Opened:
     until = time.monotonic() + patience
     with contextlib.ExitStack() as undo, _explaining(path):

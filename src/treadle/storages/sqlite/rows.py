@@ -18,7 +18,7 @@ from ...core import settings
 from ...core.job import ErrorEntry, Job, State
 from ...core.pod import PodCard, PodStats, Wish
 from ...core.queue import Queue
-from ..nearest import countable, maybe_within, within
+from ..shared.nearest import countable, maybe_within, within
 from .sql import JOB_COLUMNS, QUEUE_COLUMNS
 
 RowTuple: TypeAlias = tuple[Any, ...]

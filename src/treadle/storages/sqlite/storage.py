@@ -34,9 +34,9 @@ from ...ports import (
     Wake,
     Want,
 )
-from ..clock import SystemClock
-from ..depths import Depths
-from ..lent import AtOnce
+from ..shared.clock import SystemClock
+from ..shared.depths import Depths
+from ..shared.lent import AtOnce
 from . import (
     apply,
     backup,
@@ -69,9 +69,9 @@ from .news import News
 from .opening import Opened
 from .operating import Operating
 from .pods import PodVerbs
-from .reports import SQLiteReports
+from .progress import SQLiteProgress
 from .schedules import SQLiteSchedules
-from .signals import Signals
+from .wakes import Wakes
 from .writer import Operation, Writer
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ T = TypeVar("T")
 
 class SQLiteStorage(
     Copying, SQLiteLimits, SQLiteMutes, PodVerbs, Catalog, Deploys, SQLiteHistory, Operating, SQLiteSchedules,
-    SQLiteReports, SQLiteAnswers,
+    SQLiteProgress, SQLiteAnswers,
 ):  # fmt: skip
     """Jobs in one SQLite file. Safe for several threads, event loops and processes of one host at once.
 
@@ -111,7 +111,7 @@ class SQLiteStorage(
         self._synchronous: Synchronous = synchronous
         self._deadline = call_deadline
         self._pods = PodLocks(self.path)
-        self._signals = Signals(self.path, self._pods.directory)
+        self._signals = Wakes(self.path, self._pods.directory)
         self._ballast = files.Ballast(self.path)
         self._has_ballast = ballast
         self._life = threading.Lock()
@@ -253,7 +253,7 @@ class SQLiteStorage(
             found = await self._read(lambda db: cluster.abandoned(db, limit, overdue, self._clock))
         return found
 
-    # Signals ---------------------------------------------------------------------------------------------------------
+    # Wakes ---------------------------------------------------------------------------------------------------------
 
     @property
     def signals_work(self) -> bool:

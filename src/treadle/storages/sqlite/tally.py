@@ -19,7 +19,7 @@ from ...core.filter import STATES, Filter
 from ...core.job import State
 from ...core.queue import Queue, QueueStats
 from ...ports import Clock
-from ..depths import Depths
+from ..shared.depths import Depths
 from . import find, places, rows, terms
 from .rows import Database
 from .sql import statement

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from ...core import keeping, lifecycle
+from ...core import keep_last, lifecycle
 from ...core.job import Change, Job, State
 from ...core.outcome import Interrupted, Outcome, Snoozed, Stopped, Succeeded, Throttled
 from ...ports import Applied, Inserted, Storage
@@ -64,7 +64,7 @@ class Keeping(Cases):
         new = a_unique_job(**LAST, args='{"n":2}')
         assert only(await storage.insert([new])) == Inserted(new.id, "kept")
         found = await look(storage, holder.id)
-        assert (found.state, found.args, keeping.id_of(found.kept)) == (State.RUNNING, "{}", new.id)
+        assert (found.state, found.args, keep_last.id_of(found.kept)) == (State.RUNNING, "{}", new.id)
         assert await ids(storage) == [holder.id]
 
     async def test_later_requests_overwrite_the_content_and_keep_the_id(self, storage: Storage) -> None:
@@ -137,7 +137,7 @@ class Keeping(Cases):
             answer = await write(storage, finished(holder, outcome))
             assert answer == Applied(False, state=State.RUNNING, kept=before.kept)
             assert await look(storage, holder.id) == before
-        assert keeping.request_of(before.kept or "") is not None
+        assert keep_last.request_of(before.kept or "") is not None
 
     async def test_its_neighbours_are_written(self, storage: Storage) -> None:
         pod = await a_live_pod(storage)

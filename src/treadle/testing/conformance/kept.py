@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from ...core import keeping, lifecycle
+from ...core import keep_last, lifecycle
 from ...core.backoff import Retry
 from ...core.job import Job, State
 from ...core.outcome import Succeeded, Waits
@@ -64,7 +64,7 @@ class LookingAtKept(Cases):
         await begin(storage)
         kept = await ask(storage, args='{"n":2}')
         page = await storage.dump("job")
-        assert keeping.id_of(only(page.records)["kept"]) == kept.id
+        assert keep_last.id_of(only(page.records)["kept"]) == kept.id
 
 
 class Debouncing(Cases):

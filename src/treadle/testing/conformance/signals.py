@@ -1,4 +1,4 @@
-"""Signals: hints that something may have changed. Late or doubled is fine; here, none is lost."""
+"""Wakes: hints that something may have changed. Late or doubled is fine; here, none is lost."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Ear:
         return await self.hears(lambda wake: not wake.queues or queue in wake.queues)
 
 
-class Signals(Cases):
+class Wakes(Cases):
     async def test_a_listener_hears_of_inserted_jobs(self, storage: Storage) -> None:
         ear = Ear(storage)
         await put(storage, queue="mail")

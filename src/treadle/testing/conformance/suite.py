@@ -41,7 +41,7 @@ from .rescuing import Abandonment, Expiry, Loss, Rescue
 from .resolving import Resolving
 from .retention import Retention
 from .schedules import Definitions, Fires
-from .signals import PATIENCE, Signals, patience
+from .signals import PATIENCE, Wakes, patience
 from .stale import Stale
 from .throttling import Throttling
 from .unique import Replacing, RevivingUnique, Uniqueness
@@ -122,7 +122,7 @@ class Suite(
     Forgetting,
     Reports,
     Logs,
-    Signals,
+    Wakes,
     Concurrency,
     Sharing,
     Copying,

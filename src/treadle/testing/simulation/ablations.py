@@ -29,8 +29,8 @@ from ...ports import Applied, Beaten, Inserted, RunReport
 from ...runtime.pod import Pod
 from ...runtime.services.leader import Leader
 from ...runtime.turner import Turner
-from ...storages import memory
-from ...storages.memory import MemoryStorage
+from ...storages.memory import storage as memory
+from ...storages.memory.storage import MemoryStorage
 from .mill import Bustle, Mill, Mire, Torpor
 
 _replace = msgspec.structs.replace

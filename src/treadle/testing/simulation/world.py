@@ -21,7 +21,7 @@ from ...app import App
 from ...config import Limits, Timing
 from ...core.errors import StorageTimeout, StorageUnavailable, TreadleError
 from ...core.job import LIVE, Job
-from ...storages.memory import MemoryStorage
+from ...storages.memory.storage import MemoryStorage
 from ..checker import Broken, Checker
 from ..history import History
 from .escapes import SimClock, sealed

@@ -1,4 +1,4 @@
-"""Signals: who is told that something changed, in this process and in the others.
+"""Wakes: who is told that something changed, in this process and in the others.
 
 Three ways lead to a listener, from the fastest to the surest:
 
@@ -34,7 +34,7 @@ _SETTINGS_EVERY: Final = 1.0
 _log: Final = logging.getLogger("treadle.sqlite")
 
 
-class Signals:
+class Wakes:
     def __init__(self, path: str, directory: str) -> None:
         self._path = path
         self._directory = directory

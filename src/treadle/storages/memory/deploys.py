@@ -5,10 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from ..core import deploy
-from ..core.deploy import KEPT, Deploy
-from ..core.pod import PodCard
-from ..ports import Clock
+from ...core import deploy
+from ...core.deploy import KEPT, Deploy
+from ...core.pod import PodCard
+from ...ports import Clock
 
 
 class MemoryDeploys:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from ..core import limit as limiting
-from ..core.audit import AuditLine
-from ..core.limit import Bucket, Take, Taken
-from ..core.lock import Lock
-from ..core.queue import Queue
-from ..ports import Clock
-from .memory_operations import keep_line
+from ...core import limit as limiting
+from ...core.audit import AuditLine
+from ...core.limit import Bucket, Take, Taken
+from ...core.lock import Lock
+from ...core.queue import Queue
+from ...ports import Clock
+from .operations import keep_line
 
 
 class _LockRow(Struct, frozen=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.job import Change, Job, NewJob
-from ..ports import Applied, Borrowed, Inserted
+from ...core.job import Change, Job, NewJob
+from ...ports import Applied, Borrowed, Inserted
 
 
 class AtOnce:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ..core import answer as answering
-from ..core import lifecycle
-from ..core.answer import Answer, Given, NewAnswer, Settled
-from ..core.audit import AuditLine
-from ..core.job import NEVER, Change, Job, State
-from ..ports import Answered, Applied, Clock, WaitOver, Wake
-from .memory_operations import keep_line
+from ...core import answer as answering
+from ...core import lifecycle
+from ...core.answer import Answer, Given, NewAnswer, Settled
+from ...core.audit import AuditLine
+from ...core.job import NEVER, Change, Job, State
+from ...ports import Answered, Applied, Clock, WaitOver, Wake
+from .operations import keep_line
 
 if TYPE_CHECKING:
-    from .memory import _Row  # pyright: ignore[reportPrivateUsage]
+    from .storage import _Row  # pyright: ignore[reportPrivateUsage]
 
 
 class MemoryAnswers:

@@ -20,7 +20,7 @@ LOOK: Final = 5.0
 FIRST: Final = 2.0  # what the first request waits for the answer
 
 
-class Standing:
+class Writability:
     def __init__(self, app: App, *, chosen: bool, clock: Callable[[], float] = lambda: time.monotonic()) -> None:
         self._app = app
         self._clock = clock

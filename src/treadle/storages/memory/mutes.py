@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ..core.audit import AuditLine
-from ..core.mute import Mute, holds
-from ..ports import Clock
-from .memory_operations import keep_line
+from ...core.audit import AuditLine
+from ...core.mute import Mute, holds
+from ...ports import Clock
+from .operations import keep_line
 
 
 class MemoryMutes:

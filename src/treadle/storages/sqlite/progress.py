@@ -37,7 +37,7 @@ delete from treadle_job_log where job_id = ?1 and n in (
 """
 
 
-class SQLiteReports:
+class SQLiteProgress:
     """The verbs. `_read` and `_write` are the storage's own."""
 
     _clock: Clock

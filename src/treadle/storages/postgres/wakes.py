@@ -1,4 +1,4 @@
-"""Signals: who is told that something changed, in this process and in the others.
+"""Wakes: who is told that something changed, in this process and in the others.
 
 In this process, a listener is called right after the commit. Other processes hear by NOTIFY, which is sent after the
 commit and never inside it: a NOTIFY holds one lock of the whole database through its commit's flush, and sixteen
@@ -53,7 +53,7 @@ def say(channel: str, words: list[str]) -> Talk[None]:
     yield _NOTIFY, (channel, words)
 
 
-class Signals:
+class Wakes:
     def __init__(self, target: Target, schema: Schema) -> None:
         self._target = target
         self._schema = schema

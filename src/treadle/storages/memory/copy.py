@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from ..core import record as records
-from ..core.job import LIVE, Job, State
-from ..core.queue import Queue
-from ..core.record import Record
-from ..ports import Dumped, Loaded
+from ...core import record as records
+from ...core.job import LIVE, Job, State
+from ...core.queue import Queue
+from ...core.record import Record
+from ...ports import Dumped, Loaded
 
 _BAD = (msgspec.ValidationError, KeyError, TypeError)
 

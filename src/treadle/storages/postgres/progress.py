@@ -97,7 +97,7 @@ READ_PROGRESS: Final = (
 )
 
 
-class PostgresReports:
+class PostgresProgress:
     """The verbs, as part of the storage."""
 
     _desks: Desks

@@ -16,14 +16,14 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET, Struct
 
-from ..core import audit as auditing
-from ..core import filter as filters
-from ..core import keeping, unique
-from ..core import queue as queueing
-from ..core.audit import AuditLine
-from ..core.catalog import Entry
-from ..core.filter import Filter
-from ..core.job import (
+from ...core import audit as auditing
+from ...core import filter as filters
+from ...core import keep_last, unique
+from ...core import queue as queueing
+from ...core.audit import AuditLine
+from ...core.catalog import Entry
+from ...core.filter import Filter
+from ...core.job import (
     CLAIMABLE,
     ENDS_RUN,
     ERRORS_KEPT,
@@ -38,11 +38,11 @@ from ..core.job import (
     State,
     UniqueClaim,
 )
-from ..core.operation import Operation
-from ..core.pod import Held, Pod, PodCard, PodStats
-from ..core.queue import Queue, QueueStats
-from ..core.view import row_of
-from ..ports import (
+from ...core.operation import Operation
+from ...core.pod import Held, Pod, PodCard, PodStats
+from ...core.queue import Queue, QueueStats
+from ...core.view import row_of
+from ...ports import (
     Abandoned,
     Applied,
     Beaten,
@@ -60,19 +60,19 @@ from ..ports import (
     Wake,
     Want,
 )
-from .clock import SystemClock
-from .lent import AtOnce
-from .memory_answers import MemoryAnswers
-from .memory_catalog import MemoryCatalog
-from .memory_copy import MemoryCopy
-from .memory_deploys import MemoryDeploys
-from .memory_history import Kept, MemoryHistory
-from .memory_limits import MemoryLimits
-from .memory_mutes import MemoryMutes
-from .memory_operations import MemoryOperations, keep_line
-from .memory_pods import MemoryPods, PodRow
-from .memory_reports import MemoryReports, Said
-from .memory_schedules import MemorySchedules
+from ..shared.clock import SystemClock
+from ..shared.lent import AtOnce
+from .answers import MemoryAnswers
+from .catalog import MemoryCatalog
+from .copy import MemoryCopy
+from .deploys import MemoryDeploys
+from .history import Kept, MemoryHistory
+from .limits import MemoryLimits
+from .mutes import MemoryMutes
+from .operations import MemoryOperations, keep_line
+from .pods import MemoryPods, PodRow
+from .progress import MemoryProgress, Said
+from .schedules import MemorySchedules
 
 replace: Final = msgspec.structs.replace
 
@@ -102,7 +102,7 @@ class MemoryStorage(
     MemoryHistory,
     MemoryCopy,
     MemorySchedules,
-    MemoryReports,
+    MemoryProgress,
     MemoryAnswers,
 ):
     capabilities = Capabilities(durable=False, shared=False, waits=True)
@@ -226,8 +226,8 @@ class MemoryStorage(
     def _settle(self, holder: str, new: NewJob, rule: UniqueClaim, now: float) -> Inserted:
         row = self._rows[holder]
         if rule.on_conflict == "keep_last" and self._is_under_way(row.job):
-            row.job = replace(row.job, kept=keeping.keep(new, row.job.unique_key or "", now, row.job.kept))
-            return Inserted(keeping.id_of(row.job.kept) or new.id, "kept")
+            row.job = replace(row.job, kept=keep_last.keep(new, row.job.unique_key or "", now, row.job.kept))
+            return Inserted(keep_last.id_of(row.job.kept) or new.id, "kept")
         if rule.on_conflict == "skip" or row.job.state not in CLAIMABLE:
             return Inserted(holder, "duplicate")
         row.job = replace(
@@ -560,7 +560,7 @@ class MemoryStorage(
     def _is_live(self, pod: str) -> bool:
         return not self._is_gone(pod) and self._pods[pod].lease_until > self._clock.steady()
 
-    # Signals ---------------------------------------------------------------------------------------------------------
+    # Wakes ---------------------------------------------------------------------------------------------------------
 
     @property
     def signals_work(self) -> bool:
@@ -594,7 +594,7 @@ class MemoryStorage(
     def _kept_requests(self) -> dict[str, Job]:
         """What is kept behind its holder, by the id that it will have."""
         holders = [row.job for row in self._rows.values()]
-        kept = [keeping.job_of(job.kept, job.id) for job in holders if job.kept is not None]
+        kept = [keep_last.job_of(job.kept, job.id) for job in holders if job.kept is not None]
         return {job.id: job for job in kept if job is not None}
 
     async def find(self, query: Query) -> Page:

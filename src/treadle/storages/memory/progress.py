@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from ..core.job import State
-from ..core.logline import LogLine, kept
-from ..core.progress import Checkpoint, Report, Reported
-from ..ports import Clock
+from ...core.job import State
+from ...core.logline import LogLine, kept
+from ...core.progress import Checkpoint, Report, Reported
+from ...ports import Clock
 
 if TYPE_CHECKING:
-    from .memory import _Row  # pyright: ignore[reportPrivateUsage]
+    from .storage import _Row  # pyright: ignore[reportPrivateUsage]
 
 
 class Said(Struct):
@@ -23,7 +23,7 @@ class Said(Struct):
     logs: dict[str, dict[int, LogLine]] = {}  # job → number → line
 
 
-class MemoryReports:
+class MemoryProgress:
     """The verbs about what runs report, for the storage that has a lock, a clock and jobs."""
 
     _lock: threading.RLock

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec import Struct
 
-from ..core.blocker import Blocker
-from ..core.event import MOST_LINES, Event
-from ..core.reading import Reading
-from ..core.rollup import RESOLUTION_OF, Rollup, What
-from ..ports import Clock, Vitals
+from ...core.blocker import Blocker
+from ...core.event import MOST_LINES, Event
+from ...core.reading import Reading
+from ...core.rollup import RESOLUTION_OF, Rollup, What
+from ...ports import Clock, Vitals
 
 if TYPE_CHECKING:
-    from .memory import _Row  # pyright: ignore[reportPrivateUsage]
+    from .storage import _Row  # pyright: ignore[reportPrivateUsage]
 
 
 class Kept(Struct):

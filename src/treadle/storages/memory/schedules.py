@@ -8,13 +8,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ..core import firing
-from ..core.audit import AuditLine
-from ..core.firing import RECORDS_KEPT, Fire, Fired, FireRecord
-from ..core.job import LIVE, NewJob
-from ..core.schedule import Progress, Schedule
-from ..ports import Clock, Inserted, Wake
-from .memory_operations import keep_line
+from ...core import firing
+from ...core.audit import AuditLine
+from ...core.firing import RECORDS_KEPT, Fire, Fired, FireRecord
+from ...core.job import LIVE, NewJob
+from ...core.schedule import Progress, Schedule
+from ...ports import Clock, Inserted, Wake
+from .operations import keep_line
 
 
 class MemorySchedules:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ..core import catalog
-from ..core.catalog import Entry
-from ..core.pod import PodCard
-from ..ports import Clock
+from ...core import catalog
+from ...core.catalog import Entry
+from ...core.pod import PodCard
+from ...ports import Clock
 
 
 class MemoryCatalog:

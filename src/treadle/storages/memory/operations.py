@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ..core import failure, operation, retention
-from ..core import limit as limiting
-from ..core.audit import AuditLine
-from ..core.failure import LOOKED_AT, Failures
-from ..core.job import Change, Job, QueueChange, State
-from ..core.limit import Bucket
-from ..core.operation import UNDER_WAY, Operation
-from ..core.queue import Queue
-from ..ports import Applied, Clock, Pruned
+from ...core import failure, operation, retention
+from ...core import limit as limiting
+from ...core.audit import AuditLine
+from ...core.failure import LOOKED_AT, Failures
+from ...core.job import Change, Job, QueueChange, State
+from ...core.limit import Bucket
+from ...core.operation import UNDER_WAY, Operation
+from ...core.queue import Queue
+from ...ports import Applied, Clock, Pruned
 
 if TYPE_CHECKING:
-    from .memory import _Row  # pyright: ignore[reportPrivateUsage]
+    from .storage import _Row  # pyright: ignore[reportPrivateUsage]
 
 
 def keep_line(kept: dict[str, AuditLine], line: AuditLine | None, now: float) -> None:

@@ -13,7 +13,7 @@ from ..ports import Storage
 RECENT: Final = 15.0
 
 
-class Pulse:
+class StorageHealth:
     """Ready until the storage fails to answer, and again once it does. With nobody asking, the dashboard's own look
     (`treadle web` takes one every few seconds) keeps it up to date."""
 
@@ -39,7 +39,7 @@ class Pulse:
 
 
 class _Felt:
-    def __init__(self, storage: Storage, pulse: Pulse) -> None:
+    def __init__(self, storage: Storage, pulse: StorageHealth) -> None:
         self._storage = storage
         self._pulse = pulse
 

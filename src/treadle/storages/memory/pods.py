@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from ..core.balance import Share
-from ..core.job import CLAIMABLE
-from ..core.pod import PodCard, PodStats, Wish
-from ..core.warnings import DueTask
-from ..ports import Clock, Wake
+from ...core.balance import Share
+from ...core.job import CLAIMABLE
+from ...core.pod import PodCard, PodStats, Wish
+from ...core.warnings import DueTask
+from ...ports import Clock, Wake
 
 if TYPE_CHECKING:
-    from .memory import _Row  # pyright: ignore[reportPrivateUsage]
+    from .storage import _Row  # pyright: ignore[reportPrivateUsage]
 
 MOST_COUNTED = 1_000
 
