@@ -29,6 +29,7 @@ from treadle import (
     Wait,
 )
 from treadle.config import Timing
+from treadle.context.answers import new_token
 from treadle.core import answer as answering
 from treadle.core.errors import ClaimLost, PayloadError
 from treadle.storages.postgres import PostgresStorage
@@ -435,3 +436,10 @@ async def test_no_log_and_no_row_has_the_token(shop: Shop, caplog: pytest.LogCap
             await shop.app.answers.give(token, 1)
             await handle.result(10)
     assert token not in caplog.text
+
+
+def test_no_token_is_taken_for_an_option_of_a_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One answer in 64 could not be given by `treadle answers give TOKEN`."""
+    made = iter(["-G" + "a" * 41, "--" + "b" * 41, "c" * 43])
+    monkeypatch.setattr("treadle.context.answers.secrets.token_urlsafe", lambda size: next(made))
+    assert new_token() == "c" * 43

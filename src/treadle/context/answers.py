@@ -26,6 +26,13 @@ T = TypeVar("T")
 _BYTES: Final = 32
 
 
+def new_token() -> str:
+    """A token that can be an argument of a command: one in 64 would begin with a dash, and be taken for an option."""
+    while (token := secrets.token_urlsafe(_BYTES)).startswith("-"):
+        pass
+    return token
+
+
 class Asked(Protocol):
     """What is asked of the outside for it: a part of `context.Door`."""
 
@@ -52,7 +59,7 @@ class Waiting:
         limit = seconds(timeout, "timeout")
         if limit == 0:
             raise ValueError("timeout must be longer than zero")
-        token = secrets.token_urlsafe(_BYTES)
+        token = new_token()
         door, mark = self._outside(), answering.mark_of(self._job.meta)
         had = None if mark is None else mark.id
         await door.open_answer(answering.id_of(token), self._job.id, self._job.token or "", limit, had)
