@@ -63,7 +63,7 @@ async def _ahead(storage: Storage, job: Job) -> int:
     """Ready jobs of its queue that come before it: those of a higher priority, and the older ones of its own."""
     try:
         moment = datetime.fromtimestamp(job.run_at, UTC)
-    except (ValueError, OverflowError, OSError):  # a row that somebody damaged
+    except (ValueError, OverflowError, OSError):  # a damaged row
         return 0
     before = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     ready = f'queue:"{job.queue}" state:ready'

@@ -1,4 +1,4 @@
-"""Acknowledgement: somebody knows of an item of attention. It is folded until it changes.
+"""Acknowledgement: an operator knows of an item of attention. It is folded until it changes.
 
 It is kept as a mute (`core.mute`), so that no storage needs another verb. Its cause is the item's key, then how bad it
 was, then the note:
@@ -106,7 +106,7 @@ def _began(item: Item, now: datetime) -> float | None:
 
 
 def marked(items: Sequence[Item], given: Sequence[Acknowledgement], now: datetime) -> tuple[Item, ...]:
-    """The items with their keys, and who knows of them: what nobody has acknowledged comes first."""
+    """The items with their keys, and who acknowledged them: items without an acknowledgement come first."""
     by_thing: dict[str, list[Acknowledgement]] = {}
     for each in sorted(given, key=lambda each: each.at):
         by_thing.setdefault(each.thing, []).append(each)

@@ -207,7 +207,7 @@ def mark_of(meta: str | None) -> Mark | None:
         return None
     try:
         return msgspec.convert(_object(meta).get(META_ANSWER), Mark)
-    except msgspec.ValidationError:  # a row that somebody damaged
+    except msgspec.ValidationError:  # a damaged row
         return None
 
 

@@ -559,7 +559,7 @@ _NAMED: Final = {_UNSERVED: "queues", "TREADLE-D015": "queues", "TREADLE-D016": 
 
 
 def _is_overtaken(fact: Fact, pods: Sequence[PodView]) -> bool:
-    """`treadle doctor` is asked every half minute: a worker that somebody has started since is seen at once."""
+    """`treadle doctor` is asked every half minute: a worker that was started since is seen at once."""
     live = [pod for pod in pods if pod.live]
     return (fact.code == _NO_POD and bool(live)) or (fact.code == _NO_LEADER and any(pod.leader for pod in live))
 

@@ -25,7 +25,7 @@ def moment(seconds: float) -> str:
     """
     try:
         return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, OSError, ValueError):  # a row that somebody damaged
+    except (OverflowError, OSError, ValueError):  # a damaged row
         return UNSET_WORD
 
 

@@ -22,7 +22,7 @@ from msgspec import Struct
 from .redact import MASK
 
 MISSING: Final = "…"
-# A terminal acts upon these when somebody pastes them, whatever the quotes around them say.
+# A terminal acts upon these when they are pasted, whatever the quotes around them say.
 _CONTROL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f]")
 
 

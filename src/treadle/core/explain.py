@@ -372,7 +372,7 @@ def _at(instant: float | None) -> str:
         return ""
     try:
         moment = datetime.fromtimestamp(instant, UTC)
-    except (ValueError, OverflowError, OSError):  # a row that somebody damaged
+    except (ValueError, OverflowError, OSError):  # a damaged row
         return ""
     return f" at {moment:%Y-%m-%d %H:%M:%S}Z"
 

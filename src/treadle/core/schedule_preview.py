@@ -1,4 +1,4 @@
-"""When a schedule fires next, on the clocks of its own zone: for whoever writes one, before it is saved."""
+"""When a schedule fires next, on the clocks of its own zone: a preview of a schedule before it is saved."""
 
 from __future__ import annotations
 

@@ -516,7 +516,7 @@ def _instant(seconds: float | None) -> datetime | None:
 def _moment(seconds: float) -> datetime:
     try:
         return datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError):  # a row that somebody damaged
+    except (ValueError, OverflowError):  # a damaged row
         return _LAST if seconds > 0 else _FIRST
 
 

@@ -71,7 +71,7 @@ def _descriptor(text: str) -> Descriptor:
     try:
         return _as_descriptor(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return Descriptor()  # a row that somebody damaged
+        return Descriptor()  # a damaged row
 
 
 class Catalog:

@@ -1,4 +1,4 @@
-"""Blockers: the processes that hold a lock on the file, as Linux lists them. Elsewhere nobody can be named."""
+"""Blockers: the processes that hold a lock on the file, as Linux lists them. Other systems name no process."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _descriptor(text: object) -> Descriptor:
     try:
         return _as_descriptor(str(text))
     except (msgspec.MsgspecError, ValueError, RecursionError):
-        return Descriptor()  # a row that somebody damaged
+        return Descriptor()  # a damaged row
 
 
 class Catalog:
