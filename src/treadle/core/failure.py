@@ -109,7 +109,8 @@ def parts_of(cause: str, task: str) -> tuple[str, str]:
 
 
 def _grouped(own: list[Sighting]) -> tuple[FailureGroup, str | int]:
-    last = max(own, key=lambda each: (each.last_at, str(each.sample)))
+    newest = max(each.last_at for each in own)
+    last = max((each for each in own if each.last_at == newest), key=lambda each: str(each.sample))
     type, place = parts_of(last.cause, last.task)
     retrying = sum(each.count for each in own if each.retrying)
     told = FailureGroup(

@@ -56,11 +56,6 @@ NEVER_SEQ: Final = (1 << 63) - 1  # of the very instant there is nothing more: t
 Ended: TypeAlias = tuple[float, int]
 """When a job ended, and its number: one that failed once more is another."""
 
-Known: TypeAlias = tuple[str | None, str]
-"""Its cause, unless somebody damaged it; its task."""
-
-NOTHING: Final[Known] = (None, "")
-
 Retry: TypeAlias = tuple[float, int]
 """When a job is tried again, and its number."""
 
@@ -86,19 +81,16 @@ class Causes:
     """The causes that were looked up. Safe for several threads: whoever comes second writes the same."""
 
     def __init__(self) -> None:
-        self._failed: dict[Ended, Known] = {}
+        self._failed: dict[Ended, Sighting | None] = {}
         self._retries: dict[Retry, Sighting | None] = {}
         self._texts: dict[str, str] = {}
 
     def of(self, db: Database, newest: Sequence[Ended]) -> list[Sighting]:
         """Of those that failed."""
         self._failed = self._kept(self._failed, newest)
-        known = _looked_up(self._failed, newest, lambda numbers: dict(self._read(db, numbers)), NOTHING)
-        return [
-            Sighting(cause, task, at, at, sample=seq)
-            for (at, seq), (cause, task) in zip(newest, known, strict=True)
-            if cause is not None
-        ]
+        ends = {seq: at for at, seq in newest}
+        known = _looked_up(self._failed, newest, lambda numbers: dict(self._read(db, numbers, ends)), None)
+        return [each for each in known if each is not None]
 
     def of_retries(self, db: Database, retries: Sequence[Retry]) -> list[Sighting]:
         self._retries = self._kept(self._retries, retries)
@@ -113,12 +105,12 @@ class Causes:
         self._texts = {}
         return {each: known[each] for each in asked if each in known}
 
-    def _read(self, db: Database, numbers: list[int]) -> Iterator[tuple[int, Known]]:
+    def _read(self, db: Database, numbers: list[int], ends: dict[int, float]) -> Iterator[tuple[int, Sighting]]:
         for seq, id, task, entry in db.execute(_FAILED, (rows.json_text(numbers),)):
             said = _read(entry)
             cause = said.cause(task) if said is not None and isinstance(task, str) and isinstance(id, str) else None
             if cause is not None:
-                yield seq, (self._text(cause), self._text(task))
+                yield seq, Sighting(self._text(cause), self._text(task), ends[seq], ends[seq], sample=seq)
 
     def _read_retries(self, db: Database, numbers: list[int]) -> Iterator[tuple[int, Sighting]]:
         for seq, task, entry, earlier in db.execute(_RETRIES, (rows.json_text(numbers),)):
