@@ -77,6 +77,7 @@ cross join lateral (
 """
 AT_ONCE: Final = 1_000
 MOST_KNOWN: Final = 40_000
+NEAREST: Final = 10_000  # of a large table: so many of what is next, over all lanes, are looked through for retries
 
 Retry: TypeAlias = tuple[str, int]
 """A job that waits for its retry, and how many errors it has had."""
@@ -161,7 +162,8 @@ def _conditions(queue: str | None, task: str | None, place: int) -> tuple[dict[s
 def _retries(queue: str | None, task: str | None, most: int, now: float | None) -> Talk[list[tuple[str, int, str]]]:
     small = yield from is_small()
     conditions, given = _conditions(queue, task, 3)
-    statement = _RETRIES.format(retries=RETRIES[small], **conditions)
+    nearest = RETRIES[small].replace(f"1 + {MOST_LOOKED_AT} /", f"1 + {NEAREST} /")
+    statement = _RETRIES.format(retries=nearest, **conditions)
     found: list[tuple[str, int, str]] = yield statement, (now, most, *given)
     return [(id, n, name) for id, n, name in found]
 
