@@ -12,8 +12,8 @@ import msgspec
 
 from ...core.failure import Failures, Sighting, group
 from ...core.job import ERRORS_KEPT, ErrorEntry, cause_of
-from . import rows, terms
-from .find import MOST_LOOKED_AT, RETRIES, get, is_small
+from . import find, rows, terms
+from .find import MOST_LOOKED_AT, get, is_small
 from .talk import Talk
 
 # The limits are hidden from the planner, which would rather sort than follow the index if it knew of so many.
@@ -133,7 +133,9 @@ def failures(
     if known >= most:
         ((more,),) = yield _COUNT.format(**conditions), (most + 1, *given)
         capped = more > most
-    retries = yield from _retries(queue, task, most + 1, now)
+    small = yield from is_small()
+    retries = yield from _retries(queue, task, most + 1, now, small)
+    all_retries = small and len(retries) <= most  # a large table may hold more of them
     retrying = yield from causes.of(retries[:most])
     groups = group([*failed, *retrying], limit)
     last = yield from _last([(each.cause, each.task, each.last_at) for each, sample in groups if not sample], queue)
@@ -143,9 +145,9 @@ def failures(
     return Failures(
         groups=tuple(msgspec.structs.replace(each, message=said.get(each.sample, "")) for each in told),
         looked_at=known + min(most, len(retries)),
-        capped=capped or len(retries) > most,
+        capped=capped or not all_retries,
         known_since=min(each.first_at for each in failed) if capped else None,
-        all_retries=len(retries) <= most,
+        all_retries=all_retries,
     )
 
 
@@ -159,11 +161,11 @@ def _conditions(queue: str | None, task: str | None, place: int) -> tuple[dict[s
     return conditions, given
 
 
-def _retries(queue: str | None, task: str | None, most: int, now: float | None) -> Talk[list[tuple[str, int, str]]]:
-    small = yield from is_small()
+def _retries(
+    queue: str | None, task: str | None, most: int, now: float | None, small: bool
+) -> Talk[list[tuple[str, int, str]]]:
     conditions, given = _conditions(queue, task, 3)
-    nearest = RETRIES[small].replace(f"1 + {MOST_LOOKED_AT} /", f"1 + {NEAREST} /")
-    statement = _RETRIES.format(retries=nearest, **conditions)
+    statement = _RETRIES.format(retries=find.retries(small, NEAREST), **conditions)
     found: list[tuple[str, int, str]] = yield statement, (now, most, *given)
     return [(id, n, name) for id, n, name in found]
 

@@ -67,18 +67,22 @@ _BY_CAUSE: Final = "select id from treadle.job_history where cause is not null a
 _RARE: Final = "select id from treadle.job_history where state <> 'succeeded' and state = any ({0}::text[])"
 _RARE_OF_A_QUEUE: Final = f"{_RARE} and queue = ({{0}}::text[])[1]"
 # Of a large table only the runs that were under way at their pod's last beat are known without reading all of it.
-# Jobs that wait for their retry, with an error: of a small table all of them, of a large one those that are next in
-# each lane, 100,000 at most. The limit is hidden from the planner, which would rather sort than follow the index.
 _RETRYING: Final = f"job.state = 'ready' and job.run_at > {terms.NOW} and job.attempt > 0 and job.error_count > 0"
-RETRIES: Final = {
-    True: f"select job.* from treadle.job as job where {_RETRYING}",
-    False: (
+
+
+def retries(small: bool, most: int = MOST_LOOKED_AT) -> str:
+    """Jobs that wait for their retry, with an error: of a small table all of them, of a large one those among the next
+    `most` of all lanes. The limit is hidden from the planner, which would rather sort than follow the index."""
+    if small:
+        return f"select job.* from treadle.job as job where {_RETRYING}"
+    return (
         "select job.* from treadle.lane as lane cross join lateral (select job.* from treadle.job as job "
         f"where job.queue = lane.queue and job.priority = lane.priority and job.run_at > {terms.NOW} "
         "order by job.run_at, job.seq "
-        f"limit (select 1 + {MOST_LOOKED_AT} / greatest(1, count(*)) from treadle.lane)) as job where {_RETRYING}"
-    ),
-}
+        f"limit (select 1 + {most} / greatest(1, count(*)) from treadle.lane)) as job where {_RETRYING}"
+    )
+
+
 KEPT: Final = (
     "select kept, id::text from treadle.job where kept is not null and kept::jsonb ->> 'id' = any ($1::text[])"
 )
@@ -194,7 +198,7 @@ def _by_their_cause(parts: Terms, small: bool) -> Talk[Terms]:
     if "failed" in parts.states:
         sources.append(_BY_CAUSE)
     if "scheduled" in parts.states:
-        sources.append(f"select id from ({RETRIES[small]}) as job where {{0}}::text[] is not null")
+        sources.append(f"select id from ({retries(small)}) as job where {{0}}::text[] is not null")
     if not sources:
         return parts  # no job can match
     source = " union all ".join(sources)
